@@ -98,7 +98,7 @@ async def test_a_kill_ends_it_after_the_death_of_the_supervisor(commands: Comman
     await commands.forget(key)
 
 
-async def test_leftovers_of_a_lost_command_are_named_and_bound_by_its_output_limit(
+async def test_leftovers_of_a_lost_command_are_named_and_killed_at_its_time_limit(
     commands: Commands, root: Path, tmp_path: Path
 ) -> None:
     key = new_key()

@@ -1,12 +1,12 @@
 /**
- * A session's own stream, followed for as long as somebody looks at it. When the line breaks it is taken up again at the
- * last id that was seen, in the middle of a word if it must be: nothing is missed and nothing comes twice.
+ * Follows the event stream of the open session. After a lost connection it continues at the last id that it received, if
+ * necessary in the middle of a word: nothing is missed and nothing comes twice.
  */
 
 import { FrameReader, type Frame } from "./frames.ts";
 import { at, ServerError, type Server } from "./server.ts";
 
-/** `live`: bytes come. `broken`: they do not, and it is tried again. `gone`: there is no such session any more. */
+/** `live`: connected. `broken`: the connection was lost and is retried. `gone`: the session no longer exists. */
 export type Line = "connecting" | "live" | "broken" | "refused" | "gone";
 
 export interface Heard {
@@ -15,7 +15,7 @@ export interface Heard {
 }
 
 const SILENCE_MS = 25_000;
-/** After so long without a byte a line is not trusted by who comes back to it: the server speaks every ten seconds. */
+/** A tab that becomes visible again reconnects after this long without a byte: the server sends one every ten seconds. */
 const DOUBTFUL_MS = 12_000;
 const LONGEST_PAUSE_MS = 8_000;
 
@@ -45,13 +45,13 @@ export class Following {
     document.removeEventListener("visibilitychange", this.hurryIfSeen);
   }
 
-  /** Try now: the person came back, or wants it so. */
+  /** Reconnect now: the person came back, or asked for it. */
   readonly hurry = (): void => {
     if (Date.now() - this.heardAt > DOUBTFUL_MS) this.attempt.abort();
     this.wake();
   };
 
-  /** The network came back, perhaps another one: nobody may be behind the line that there was, and nothing says so. */
+  /** The network came back, perhaps another one: the old connection may be dead without an error. */
   private readonly again = (): void => {
     this.attempt.abort();
     this.wake();
@@ -117,7 +117,7 @@ export class Following {
     for (const frame of frames) if (frame.id !== null) this.cursor = frame.id;
   }
 
-  /** Longer each time, so that a server that comes back is not met by everybody at once. */
+  /** The delay grows with each retry, so that not all clients reach a restarted server at once. */
   private pause(retryAfter: number | null): Promise<void> {
     const grown = Math.min(LONGEST_PAUSE_MS, 250 * 2 ** Math.min(this.failures, 6));
     const wanted = Math.max(grown * (0.5 + Math.random() / 2), (retryAfter ?? 0) * 1000);
@@ -131,7 +131,7 @@ export class Following {
   }
 }
 
-/** Calls back when nothing was heard for so long: the server says something at least every ten seconds. */
+/** Calls back after this long without a byte: the server sends one at least every ten seconds. */
 class Watch {
   private timer: ReturnType<typeof setTimeout>;
 

@@ -1,4 +1,4 @@
-/** Server-sent events out of bytes, wherever the bytes are cut. */
+/** Parses server-sent events from bytes, wherever the bytes are cut. */
 
 export interface Frame {
   event: string;
@@ -10,7 +10,7 @@ export class FrameReader {
   private readonly decoder = new TextDecoder();
   private rest = "";
 
-  /** The frames that are whole now. Comments, which only keep the line alive, are left out. */
+  /** The frames that are complete now, without comments, which only keep the connection alive. */
   push(bytes: Uint8Array): Frame[] {
     const parts = (this.rest + this.decoder.decode(bytes, { stream: true })).split("\n\n");
     this.rest = parts.pop() ?? "";

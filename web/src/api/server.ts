@@ -1,4 +1,4 @@
-/** The one way to the server: every request shows who asks, and every refusal becomes a `ServerError`. */
+/** All requests to the server. Each carries the person's key, and every refusal becomes a `ServerError`. */
 
 import type {
   Answer,
@@ -33,7 +33,7 @@ export class ServerError extends Error {
     super(message);
   }
 
-  /** Asking again may help: nothing was said about what was asked. */
+  /** The same request may succeed later: the server did not judge its content. */
   get isPassing(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
@@ -74,7 +74,7 @@ export class Server {
     }
     if (!response.ok) {
       const refused = await refusalIn(response);
-      // Not when somebody else has signed in meanwhile: then it says nothing about them.
+      // Not if another key was given meanwhile: the response says nothing about that one.
       if (response.status === 401 && token === this.token()) this.whenUnknown();
       throw refused;
     }
@@ -106,7 +106,7 @@ export class Server {
     return this.json("PATCH", at(id), changes);
   }
 
-  /** The person has seen it up to there. It never goes back. */
+  /** Record the position up to which the person has seen the session. It never decreases. */
   see(id: string, position: number): Promise<Seen> {
     return this.json("POST", `${at(id)}/seen`, { position });
   }
@@ -155,13 +155,13 @@ export class Server {
     });
   }
 
-  /** Say something else in place of a message: what came after it is taken back. */
+  /** Replace a message: everything after it is taken back. */
   edit(id: string, messageId: string, text: string): Promise<void> {
     const message = { id: messageId, role: "user", parts: [{ type: "text", text }] };
     return this.accepted(id, { messages: [message], trigger: "submit-message", messageId });
   }
 
-  /** Have a message answered again, in place of what that turn said. */
+  /** Have a message answered again; the answer of that turn is taken back. */
   regenerate(id: string, messageId: string, turnId: string): Promise<void> {
     const message = { id: messageId, role: "user", parts: [] };
     return this.accepted(id, { messages: [message], trigger: "regenerate-message", messageId: turnId });
@@ -174,8 +174,8 @@ export class Server {
   }
 
   /**
-   * Stop the turn. What waits comes back, or is kept and starts the next turn at once. With a `turnId` nothing is
-   * stopped or taken back if that turn is over by now.
+   * Stop the turn. Queued messages are returned, or kept to start the next turn at once. With a `turnId`, nothing is
+   * stopped or returned if that turn has ended.
    */
   stop(
     id: string,
@@ -211,12 +211,12 @@ export class Server {
     return (await this.json<PermissionList>("GET", "/v1/permissions")).permissions;
   }
 
-  /** What a session may do without asking. */
+  /** The permissions of a session: the calls that it makes without asking. */
   async permissionsOf(id: string): Promise<Permission[]> {
     return (await this.json<PermissionList>("GET", `${at(id)}/permissions`)).permissions;
   }
 
-  /** Take a rule back, where it holds. */
+  /** Revoke a rule in its session, directory or everywhere. */
   revoke(permission: Permission): Promise<unknown> {
     const place = permission.session_id === null ? "/v1" : at(permission.session_id);
     return this.json("DELETE", `${place}/permissions/${encodeURIComponent(permission.id)}`);
@@ -230,7 +230,7 @@ export class Server {
     return this.json("GET", `${at(id)}/tasks/${encodeURIComponent(taskId)}/output?offset=${offset}`);
   }
 
-  /** Let the turn go on without the command that it waits for. */
+  /** Move the command that the turn waits for to the background. */
   toBackground(id: string, taskId: string): Promise<unknown> {
     return this.json("POST", `${at(id)}/tasks/${encodeURIComponent(taskId)}/background`, {});
   }

@@ -1,18 +1,18 @@
 /**
- * Markdown that grows: cut into blocks, each drawn for itself. While text streams in only the last blocks change, so that
- * what stands above does not flicker, and a long answer costs no more for each word than a short one.
+ * Streaming markdown, split into blocks that are rendered separately. While text arrives only the last blocks change, so
+ * that the text above does not flicker, and a word costs the same in a long answer as in a short one.
  */
 
 import { marked, type Token } from "marked";
 
 export interface MarkdownBlock {
   key: number;
-  /** The source, which is also what decides whether it has to be drawn again. */
+  /** The source text. The block is rendered again when it changes. */
   raw: string;
   token: Token;
 }
 
-/** A list or a paragraph may still join with what follows, so that the last ones are looked at again. */
+/** The last blocks are parsed again, because a list or a paragraph may continue in the text that follows. */
 const UNSETTLED = 2;
 
 export class GrowingMarkdown {

@@ -32,7 +32,7 @@ const LANGUAGES = {
   ruby, rust, shell, sql, swift, typescript, xml, yaml,
 };
 
-/** Makes the languages known one at a time: all of them at once would hold up the page for longer than a frame. */
+/** Registers the languages one at a time: all at once would block the page for longer than a frame. */
 export async function prepare(): Promise<void> {
   for (const [name, language] of Object.entries(LANGUAGES)) {
     core.registerLanguage(name, language);

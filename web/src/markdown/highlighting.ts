@@ -1,7 +1,7 @@
-/** Colours for code. The highlighter is fetched when there is something to colour, and not before. */
+/** Syntax highlighting. The highlighter is loaded when the first code has to be highlighted. */
 
 const LONGEST = 50_000;
-/** This much takes a millisecond or two. */
+/** Highlighting this many characters takes a millisecond or two. */
 const LONGEST_AT_ONCE = 2_000;
 
 type Highlighter = typeof import("./highlighter.ts");
@@ -9,12 +9,12 @@ type Highlighter = typeof import("./highlighter.ts");
 let loading: Promise<Highlighter> | null = null;
 let loaded: Highlighter | null = null;
 
-/** The same at once, if the highlighter is here already; what is drawn with its colours need not be drawn again. */
+/** The same synchronously, if the highlighter is already loaded, so that the code is rendered only once. */
 export function highlightedNow(text: string, language: string): string | null {
   return loaded && language && text.length <= LONGEST_AT_ONCE ? loaded.highlight(text, language) : null;
 }
 
-/** The code as HTML, or null where it stays as it is. */
+/** The code as HTML, or null if it is not highlighted. */
 export async function highlighted(text: string, language: string): Promise<string | null> {
   if (!language || text.length > LONGEST) return null;
   loading ??= load();

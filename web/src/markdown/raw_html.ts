@@ -1,6 +1,6 @@
 /**
- * HTML within markdown. A model that writes about HTML means the words, so that tags are shown as they were written; only
- * a few plain ones, which people use inside of tables and lists, do what they say. None of them has attributes.
+ * HTML in markdown. Tags are shown as text, because a model that writes about HTML means the words. A few plain tags
+ * that are common in tables and lists are rendered, without attributes.
  */
 
 const PLAIN = /&lt;(\/?)(br|sub|sup|kbd|b|i|em|strong|u|s|mark|details|summary)\s*\/?&gt;/gi;

@@ -1,4 +1,4 @@
-/** Everything that the page knows, in signals: who one is, the list of sessions, the one that is open, what is shown. */
+/** The state of the page in signals: the signed-in person, the list of sessions, the open session, the open panels. */
 
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { newId, Server, ServerError } from "../api/server.ts";
@@ -11,7 +11,7 @@ export type Place = { kind: "start" } | { kind: "session"; id: string } | { kind
 
 export type Panel = "none" | "tasks" | "timeline";
 
-/** A link that would sign in with another key. Who the two keys are for is null where the server did not say. */
+/** A link that would sign in with another key. The owner of a key is null if the server did not name it. */
 export interface Offer {
   token: string;
   now: IdentityView | null;
@@ -30,9 +30,9 @@ const LOOK_EVERY_MS = 3_000;
 
 export class App {
   readonly token: Signal<string> = signal(kept("token", ""));
-  /** The server does not know this person: a key or a token has to be given. */
+  /** No valid key is stored: the person has to enter a key or a token. */
   readonly mustSignIn: Signal<boolean> = signal(false);
-  /** Waits for the person's word; until then nothing changes. */
+  /** Set while the person is asked about a link; nothing changes until they decide. */
   readonly offered: Signal<Offer | null> = signal<Offer | null>(null);
   readonly place: Signal<Place> = signal<Place>({ kind: "start" });
   readonly panel: Signal<Panel> = signal<Panel>("none");
@@ -49,13 +49,13 @@ export class App {
   readonly open: Signal<OpenSession | null> = signal<OpenSession | null>(null);
   readonly settings: Signal<SessionSettings | null> = signal<SessionSettings | null>(null);
   readonly outbox: Signal<Outbox | null> = signal<Outbox | null>(null);
-  /** What was refused, to be put back into the box where it was written. */
+  /** A refused message, to be put back into the box where it was written. */
   readonly givenBack: Signal<{ sessionId: string; text: string; reason: string } | null> = signal<{
     sessionId: string;
     text: string;
     reason: string;
   } | null>(null);
-  /** What a new session is made with: model, directory and so on. */
+  /** The options of a new session: model, directory and so on. */
   readonly newOptions: Signal<Record<string, unknown>> = signal<Record<string, unknown>>({});
 
   readonly current: ReadonlySignal<SessionView | null> = computed(() => {
@@ -91,7 +91,7 @@ export class App {
     void this.keepLooking();
   }
 
-  // Who one is
+  // Signing in
 
   /** The link that the server printed ends in `#token=…`, which never reaches a server or its log. */
   private takeTokenFromLink(): void {
@@ -104,7 +104,7 @@ export class App {
     else void this.offer(held, token);
   }
 
-  /** Anybody can send a link. One with another key than the person has is asked about, unless theirs is worth nothing. */
+  /** A link can come from a stranger: one with another key than the stored one is confirmed first, unless that is invalid. */
   private async offer(held: string, token: string): Promise<void> {
     const [now, then] = await Promise.all([identityOf(held), identityOf(token)]);
     if (this.mustSignIn.value || (now === "unknown" && this.token.value === held)) this.signIn(token);
@@ -112,7 +112,7 @@ export class App {
     else if (this.token.value !== token) this.offered.value = { token, now: now === "unknown" ? null : now, then };
   }
 
-  /** What the person said to the link. */
+  /** The person's decision about the link. */
   takeOffer(isWanted: boolean): void {
     const token = this.offered.value?.token;
     this.offered.value = null;
@@ -135,7 +135,7 @@ export class App {
     this.mustSignIn.value = true;
   }
 
-  /** Whatever waits before it tries again tries now. */
+  /** Retry everything now that waits for its next retry. */
   hurry(): void {
     this.wake();
     this.open.value?.hurry();
@@ -143,7 +143,7 @@ export class App {
     void this.look();
   }
 
-  // Where one is
+  // Navigation
 
   go(place: Place): void {
     const hash = place.kind === "session" ? `#/s/${encodeURIComponent(place.id)}` : place.kind === "overview" ? "#/overview" : "#/";
@@ -174,14 +174,14 @@ export class App {
     await this.follow(session);
   }
 
-  /** Once the session is there: a new one is made when its first message is sent, which a reload may have cut short. */
+  /** Waits until the session exists: its first message creates it, and a reload may have interrupted that. */
   private async follow(session: OpenSession): Promise<void> {
     await this.outbox.value?.made();
     const head = await this.detail(session);
     if (head !== null && this.open.value === session) session.open(head);
   }
 
-  /** How far the session's log reaches; null when there is none, or when it was left meanwhile. */
+  /** The head of the session's log; null if the session does not exist or is no longer open. */
   private async detail(session: OpenSession): Promise<number | null> {
     for (let tries = 0; this.open.value === session; tries += 1) {
       try {
@@ -203,7 +203,7 @@ export class App {
     return null;
   }
 
-  /** Until it is time to try again, or somebody signed in, or the network came back. */
+  /** Waits until the next retry, a sign-in or the return of the network. */
   private pause(ms: number): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
@@ -231,7 +231,7 @@ export class App {
     const known = new Set(session.queue.value.map((message) => message.message_id));
     for (const item of session.conversation.items) if (item.kind === "user") known.add(item.messageId);
     this.outbox.value?.seen(known);
-    // The list is looked at when a turn starts, waits, goes on or ends, and not with every word.
+    // The list is refreshed when a turn starts, waits, continues or ends, and not for every delta.
     const state = `${session.id} ${session.conversation.turn?.state ?? "idle"}`;
     if (state !== this.heardState && session.loaded.value) void this.look();
     this.heardState = state;
@@ -283,7 +283,7 @@ export class App {
     }
   }
 
-  /** The newest as they are now. Pinned ones from further back, and what was asked for beyond a page, stay in it. */
+  /** Refreshes the newest sessions. Older pinned ones, and further pages that were loaded, stay in the list. */
   private list(page: { sessions: SessionView[]; next: string | null }, pinned: SessionView[], q: string): void {
     const known = new Set(page.sessions.map((session) => session.id));
     if (q !== this.listed) this.wanted = LIST_PAGE;
@@ -317,7 +317,7 @@ export class App {
     }
   }
 
-  // Saying something to the person
+  // Notices
 
   tell(text: string, tone: Notice["tone"] = "plain"): void {
     const key = (this.noticeCount += 1);
@@ -329,7 +329,7 @@ export class App {
     this.notices.value = this.notices.value.filter((notice) => notice.key !== key);
   }
 
-  /** Do something for the person, and say so when it can't be done. */
+  /** Run an action of the person, and show a notice if it fails. */
   async attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
     try {
       return await work();
@@ -340,7 +340,7 @@ export class App {
   }
 }
 
-/** Who a key is for; "unknown": the server does not know it; null: it did not say. */
+/** The owner of a key; "unknown": the key is not valid; null: the server did not answer. */
 async function identityOf(token: string): Promise<IdentityView | "unknown" | null> {
   try {
     return await new Server(() => token).identity();
@@ -349,7 +349,7 @@ async function identityOf(token: string): Promise<IdentityView | "unknown" | nul
   }
 }
 
-/** A part of an address as it was meant; one that was mangled on its way is taken as it stands. */
+/** A decoded part of an address; a part that can't be decoded is returned unchanged. */
 function decoded(part: string): string {
   try {
     return decodeURIComponent(part);

@@ -1,6 +1,6 @@
 /**
- * What a session's log says, as people see it: messages, tool calls, requests, how turns ended. It is folded from events
- * and deltas alone, so that live, reconnected and loaded later look the same. No drawing and no network in here.
+ * A session's log in the form that people see: messages, tool calls, requests and the ends of turns. It is folded from
+ * events and deltas alone, so that a live, a reconnected and a reloaded page look the same. Pure: no DOM, no network.
  */
 
 import type { Delta, EventView, Progress } from "../api/wire.ts";
@@ -13,7 +13,7 @@ export interface TextBlock {
 export interface ReasoningBlock {
   kind: "reasoning";
   text: string;
-  /** 0 while it is being thought, and of what was cut. */
+  /** 0 while the model still thinks, and for interrupted reasoning. */
   durationMs: number;
 }
 
@@ -26,15 +26,15 @@ export interface CallBlock {
 
 export type Block = TextBlock | ReasoningBlock | CallBlock;
 
-/** What stands in a conversation. Each has a `key` that stays, and a `version` that rises when it changes. */
+/** The items of a conversation. Each has a stable `key`, and a `version` that rises when it changes. */
 export type Item = UserItem | AssistantItem | ErrorItem | InfoItem | EndItem | TaskItem;
 
 interface Common {
   key: string;
   version: number;
-  /** Where it stands in the log; of a message in flight, where the step started. */
+  /** Its position in the log; for a message in flight, the position of its step's start. */
   position: number;
-  /** Where it stood when it first appeared; this does not change. */
+  /** Its position when it first appeared; it does not change. */
   place: number;
   time: number;
   turnId: string;
@@ -53,7 +53,7 @@ export interface AssistantItem extends Common {
   messageId: string;
   step: number;
   blocks: Block[];
-  /** `streaming`: it is still being said. `interrupted`: it was cut, and what was shown stays. */
+  /** `streaming`: in flight. `interrupted`: it was sealed, and the text so far stays. */
   state: "streaming" | "whole" | "interrupted";
   model: string;
   durationMs: number;
@@ -97,7 +97,7 @@ export interface TaskItem extends Common {
   tail: string;
 }
 
-/** `asked`: the model asked for it. `waiting`: a request stands before it. */
+/** `asked`: the model called it. `waiting`: it waits for the answer to a request. */
 export type CallStatus = "writing" | "asked" | "waiting" | "running" | "done" | "failed" | "denied" | "interrupted";
 
 export interface Call {
@@ -154,25 +154,25 @@ export class Conversation {
   items: Item[] = [];
   readonly calls = new Map<string, Call>();
   readonly requests = new Map<string, Asked>();
-  /** The turn that is unfinished, if one is. */
+  /** The unfinished turn, if any. */
   turn: Turn | null = null;
   title = "";
   model: string | null = null;
   workingDirectory: string | null = null;
   position = 0;
-  /** Rises whenever items come or go, and when anything that is not an item changes. */
+  /** Rises when items are added or removed, and when anything else than an item changes. */
   version = 0;
 
   private readonly messages = new Map<string, AssistantItem>();
   private readonly lengths = new Map<string, number>();
   private readonly holders = new Map<string, AssistantItem>();
   private readonly turns = new Map<string, Item[]>();
-  /** Calls and requests that were heard of since a turn last ended: no others can be open. */
+  /** Calls and requests since the last end of a turn: no others can be open. */
   private readonly recentCalls = new Set<string>();
   private readonly recentRequests = new Set<string>();
   private lastTurnId = "";
-  /** The log may be read from anywhere on: it begins with a turn; something in it is of what came before; it takes back
-      everything behind this position; it says these itself. */
+  /** For a log that is read from the middle: it begins with a turn; it refers to earlier events; it takes back everything
+      after this position; it sets these values itself. */
   private startsWithTurn = false;
   private reachesBack = false;
   private leastKept = Infinity;
@@ -187,7 +187,7 @@ export class Conversation {
     return [...this.recentRequests].map((id) => this.requests.get(id)).filter((asked): asked is Asked => asked?.open === true);
   }
 
-  /** Take in an event. One that was taken in before changes nothing. */
+  /** Fold an event. One that was folded before changes nothing. */
   event(event: EventView): void {
     if (event.position <= this.position) return;
     if (this.position === 0) this.startsWithTurn = event.type === "holdfast.turn_started";
@@ -232,7 +232,7 @@ export class Conversation {
         this.said(event);
         break;
       case "assistant.turn_start":
-        // A log that is read from its middle on begins within a turn.
+        // A log that is read from the middle begins within a turn.
         this.turn ??= { turnId: data.turnId, startedAt: event.time, woken: false, state: "running", waitingFor: "" };
         this.message(data.messageId, event, data.step ?? 0);
         break;
@@ -252,7 +252,7 @@ export class Conversation {
     }
   }
 
-  /** Take in a piece of the message in flight; what is there already is left out. */
+  /** Fold a delta of the message in flight, without the bytes that are already known. */
   delta(delta: Delta): void {
     const item = this.messages.get(delta.message_id) ?? this.message(delta.message_id, null, 0);
     if (item.state !== "streaming") return;
@@ -276,7 +276,7 @@ export class Conversation {
     item.version += 1;
   }
 
-  /** Take over what another folding of the same log has of the message in flight. */
+  /** Copy the message in flight from another fold of the same log. */
   carryOver(other: Conversation): void {
     for (const [messageId, item] of other.messages) {
       if (item.state !== "streaming") continue;
@@ -291,16 +291,16 @@ export class Conversation {
     }
   }
 
-  /** Whether the log right before this one, folded for itself, may be put before it as it is: nothing goes across. */
+  /** Whether the fold of the preceding part of the log can be prepended unchanged: no turn or rewind spans both parts. */
   goesAfter(before: Conversation): boolean {
     return this.startsWithTurn && !this.reachesBack && before.turn === null && before.position <= this.leastKept;
   }
 
-  /** Take in what stands right before. It comes to the same as to fold all of it anew, and costs no more than it has. */
+  /** Prepend the preceding part. The result is that of folding the whole log, at the cost of that part alone. */
   putBefore(before: Conversation): void {
     const isTold = (["title", "model", "workingDirectory"] as const).filter((name) => before.told.has(name) && !this.told.has(name));
     for (const name of isTold) Object.assign(this, { [name]: before[name] });
-    // Who drew an item with less known draws it again.
+    // Items that were rendered with less information are rendered again.
     if (isTold.length) for (const item of this.items) item.version += 1;
     for (const [turnId, items] of before.turns) {
       const here = this.turns.get(turnId) ?? [];
@@ -423,7 +423,7 @@ export class Conversation {
     });
   }
 
-  /** The conversation goes on from there: whatever stands behind it was taken back. */
+  /** A rewind: the conversation continues from this position, and everything after it was taken back. */
   private truncate(kept: number): void {
     this.leastKept = Math.min(this.leastKept, kept);
     const gone = this.items.filter((item) => item.position > kept);
@@ -474,13 +474,13 @@ export class Conversation {
         this.closeWhatIsOpen();
         break;
       case "holdfast.claimed":
-        // Whoever claims a session whose turn waits for somebody, to take in a message, lets it wait on.
+        // A holder that claims a waiting session only to promote a message leaves the turn waiting.
         if (this.turn && this.openRequests.length === 0) this.turn.state = "running";
         break;
     }
   }
 
-  /** Nothing of an ended turn goes on. */
+  /** Closes everything that is still open in an ended turn. */
   private closeWhatIsOpen(): void {
     for (const asked of this.openRequests) asked.open = false;
     const calls = [...this.recentCalls].flatMap((id) => this.calls.get(id) ?? []);
@@ -561,7 +561,7 @@ export class Conversation {
     this.touchCall(data.toolCallId);
   }
 
-  /** Whoever draws a call compares objects: one that changed is another object from now on. */
+  /** Components compare calls by identity: a changed call becomes a new object. */
   private touchCall(callId: string): void {
     const call = this.calls.get(callId);
     if (call) this.calls.set(callId, { ...call });
@@ -671,7 +671,7 @@ function blockOf(data: EventView["data"]): Block {
   return { kind: "text", text: data.text ?? "" };
 }
 
-/** What all calls of a turn used together. A figure that one of them does not know is not known. */
+/** The usage of all model calls of a turn. A figure that one call did not report is unknown. */
 export function usageOf(items: Item[], turnId: string): Usage | null {
   const used = items.flatMap((item) => (item.kind === "assistant" && item.turnId === turnId && item.usage ? [item.usage] : []));
   const sum = (name: keyof Usage): number | null =>

@@ -1,4 +1,4 @@
-/** Small things that this browser keeps: who one is, drafts, messages on their way. Nothing breaks where it may not keep. */
+/** Values stored in this browser: the key, drafts, unsent messages. If storage is not available, the page works without it. */
 
 export function kept<T>(name: string, otherwise: T): T {
   try {
@@ -14,6 +14,6 @@ export function keep(name: string, value: unknown): void {
     if (value === null || value === undefined || value === "") localStorage.removeItem(`holdfast.${name}`);
     else localStorage.setItem(`holdfast.${name}`, JSON.stringify(value));
   } catch {
-    // Private windows and full storage: the page still works, until it is closed.
+    // A private window, or full storage: the value is lost when the page is closed.
   }
 }

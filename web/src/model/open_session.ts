@@ -1,4 +1,4 @@
-/** The session that is looked at: its conversation as it grows, its queue, and how the line to the server is. */
+/** The open session: its conversation, its queue, and the state of the connection. */
 
 import { signal, type Signal } from "@preact/signals";
 import { Following, type Line } from "../api/following.ts";
@@ -7,28 +7,28 @@ import type { Server, ServerError } from "../api/server.ts";
 import type { Delta, EventView, Progress, QueuedView } from "../api/wire.ts";
 import { Conversation } from "./conversation.ts";
 
-/** How much of a long log is read at first; what lies before it is read when somebody scrolls there. */
+/** How much of a long log is read at first; earlier events are read when the person scrolls up. */
 const FIRST_EVENTS = 1_500;
-/** Such a page is read, folded and drawn without anybody noticing. */
+/** A page of this size is read, folded and rendered without a visible delay. */
 const PAGE_EVENTS = 250;
-/** So long is folded in one go: well within a frame. */
+/** How long folding may run before it yields: well within a frame. */
 const FOLDING_MS = 4;
-/** So many are folded before it is looked how long it took. */
+/** How many events are folded between two looks at the clock. */
 const EVENTS_AT_ONCE = 200;
 
 export class OpenSession {
-  /** Rises with every change that should be drawn, at most once for each frame. */
+  /** Rises with every change that has to be rendered, at most once per frame. */
   readonly drawn: Signal<number> = signal(0);
   readonly line: Signal<Line> = signal<Line>("connecting");
   readonly error: Signal<ServerError | null> = signal<ServerError | null>(null);
   readonly queue: Signal<QueuedView[]> = signal<QueuedView[]>([]);
   readonly deleted: Signal<boolean> = signal(false);
-  /** Everything up to what was there when it was opened has been read. */
+  /** The log has been read up to the head that it had when the session was opened. */
   readonly loaded: Signal<boolean> = signal(false);
-  /** The first position that was read; those before it are there, but not here. */
+  /** The first position that was read; earlier events exist and are not loaded. */
   readonly firstPosition: Signal<number> = signal(1);
   conversation = new Conversation();
-  /** The events as they came, for the picture of the log. */
+  /** The events in order, for the timeline. */
   log: EventView[] = [];
 
   private following: Following | null = null;
@@ -41,7 +41,7 @@ export class OpenSession {
     private readonly heardNews: (session: OpenSession) => void = () => {},
   ) {}
 
-  /** `head` is the position of the last event that there is known to be. */
+  /** `head` is the last known position of the log. */
   open(head: number): void {
     const after = Math.max(0, head - FIRST_EVENTS);
     this.firstPosition.value = after + 1;
@@ -66,7 +66,7 @@ export class OpenSession {
     this.following?.hurry();
   }
 
-  /** Read the page of the log before what is here, from the first turn on that it has the beginning of. */
+  /** Read the preceding page of the log, from the first turn that begins in it. */
   async older(): Promise<void> {
     const first = this.firstPosition.value;
     if (first <= 1) return;
@@ -82,10 +82,10 @@ export class OpenSession {
     this.draw();
   }
 
-  /** Where the page ends within a turn, or something goes back behind it: all of it, which takes longer. */
+  /** If a turn or a rewind spans the border of the page, the whole log is folded again, which takes longer. */
   private async foldAnew(): Promise<void> {
     const further = await folded(this.log);
-    for (const event of this.log) further.event(event); // Something may have come just now; the rest is known to it.
+    for (const event of this.log) further.event(event); // New events may have arrived meanwhile; known ones change nothing.
     further.carryOver(this.conversation);
     this.conversation = further;
   }
@@ -119,7 +119,7 @@ export class OpenSession {
     }
   }
 
-  /** Once for each frame; in a tab that nobody sees, where there are no frames, now and then. */
+  /** Once per frame; in a hidden tab, which has no frames, by a timer. */
   private draw(): void {
     if (this.isScheduled) return;
     this.isScheduled = true;
@@ -133,7 +133,7 @@ export class OpenSession {
   }
 }
 
-/** The same log from further back; also what comes at its end meanwhile. The page is let go on now and then. */
+/** Folds the same log from an earlier position, with the events that arrive meanwhile. It yields to the page regularly. */
 async function folded(log: EventView[]): Promise<Conversation> {
   const conversation = new Conversation();
   let started = performance.now();

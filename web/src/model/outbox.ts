@@ -1,6 +1,6 @@
 /**
- * Messages between the person and the server's disk. Each has its id before it is sent, and is kept in this browser until
- * the server has it: a lost answer, a reload or a restart sends it again under the same id, which is the same message.
+ * Messages that the server has not yet stored. Each gets its id before it is sent, and is kept in this browser until the
+ * server has accepted it: after a lost response, a reload or a restart it is sent again under the same id.
  */
 
 import { signal, type Signal } from "@preact/signals";
@@ -11,9 +11,9 @@ export interface Outgoing {
   messageId: string;
   text: string;
   delivery: "steer" | "enqueue" | "interrupt";
-  /** The server said that it has it; it is shown until it stands in the log or in the queue. */
+  /** The server accepted it; it is shown from here until it appears in the log or in the queue. */
   accepted: boolean;
-  /** The session is to be made first, like this. */
+  /** The options of a session that has to be created first. */
   creates: Record<string, unknown> | null;
   options: Record<string, unknown>;
 }
@@ -51,13 +51,13 @@ export class Outbox {
     return messageId;
   }
 
-  /** Those that the log or the queue has need not be shown from here any more. */
+  /** Drops the messages that the log or the queue now shows. */
   seen(messageIds: Set<string>): void {
     const left = this.waiting.value.filter((message) => !messageIds.has(message.messageId));
     if (left.length !== this.waiting.value.length) this.set(left);
   }
 
-  /** Resolves when no session is left to be made here. */
+  /** Resolves when no session is left to be created. */
   made(): Promise<void> {
     return new Promise((resolve) => {
       const stop = this.waiting.subscribe((messages) => {
@@ -77,7 +77,7 @@ export class Outbox {
     keep(this.name, messages.length ? messages : null);
   }
 
-  /** One after the other, so that they stay in order. */
+  /** Sends one after the other, so that they stay in order. */
   private async sendAll(): Promise<void> {
     if (this.isSending) return;
     this.isSending = true;
@@ -107,7 +107,7 @@ export class Outbox {
     );
   }
 
-  /** The server looked at it and said no; 401 is about the person, who can sign in and go on. */
+  /** The server refused the message. A 401 is not a refusal: the person can sign in, and the message is sent again. */
   private isRefused(error: ServerError): boolean {
     return error.status === 429 || (!error.isPassing && error.status !== 401);
   }

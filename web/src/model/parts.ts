@@ -1,18 +1,18 @@
-/** A conversation in parts, which are drawn or not, each as a whole. A part in which nothing changed stays the same object. */
+/** A conversation in parts, each rendered as a whole or not at all. An unchanged part stays the same object. */
 
 import type { Item } from "./conversation.ts";
 
-/** Of about so many positions of the log: a turn or two, which are drawn in a fraction of a frame. */
+/** The size of a part in positions of the log: a turn or two, rendered in a fraction of a frame. */
 const PART_POSITIONS = 12;
 
-/** So many keys of parts make a stretch. */
+/** How many parts make a stretch. */
 const STRETCH_PARTS = 20;
 
 export interface PartOfThread {
   key: number;
   items: Item[];
   isLast: boolean;
-  /** All versions together: they only rise. */
+  /** The sum of all versions, which only rises. */
   version: number;
 }
 
@@ -43,7 +43,7 @@ function isSame(one: PartOfThread, other: PartOfThread): boolean {
   );
 }
 
-/** Parts by the score: they are as many as a long thread has, and few of them change at a time. */
+/** Parts grouped into stretches: a long thread has many parts, and few of them change at a time. */
 export function stretchesOf(parts: PartOfThread[]): { key: number; parts: PartOfThread[] }[] {
   const stretches: { key: number; parts: PartOfThread[] }[] = [];
   for (const part of parts) {

@@ -1,6 +1,6 @@
 /**
- * A session's log as a picture: who held it, what the model, the tools and the people did, and where it was cut. Long
- * pauses are drawn short: between two events stands the logarithm of the time that passed.
+ * A session's log as a picture: its holders, the work of the model, the tools and the people, and the interruptions. The
+ * distance between two events is the logarithm of the time between them, so that long pauses are short.
  */
 
 import type { EventView } from "../api/wire.ts";
@@ -10,10 +10,10 @@ export type Lane = (typeof LANES)[number];
 
 export interface Span {
   lane: Lane;
-  /** Spans that are side by side in time stand below each other. */
+  /** Spans that overlap in time are in different rows. */
   row: number;
   from: number;
-  /** Null: it goes on. */
+  /** Null: it has not ended. */
   to: number | null;
   label: string;
   tone: "plain" | "good" | "bad" | "cut" | "waiting" | "holder" | "other-holder";
@@ -40,7 +40,7 @@ export function timelineOf(log: EventView[]): Timeline {
   return new Drawing().draw(log);
 }
 
-/** What only a holder writes: after a wait, somebody holds the session again. */
+/** Events that only a holder writes: after a wait, the session has a holder again. */
 const RESUMING = new Set([
   "permission.completed",
   "external_tool.completed",
@@ -112,7 +112,7 @@ class Drawing {
     }
   }
 
-  /** Another holder: whatever the one before was doing is cut here, or was handed over. */
+  /** Another holder: the work of the last one was interrupted here, or handed over. */
   private claimed(event: EventView): void {
     const wasHeld = this.open.has("holder");
     this.end("holder", event);
@@ -175,7 +175,7 @@ class Drawing {
     this.marks.push({ time: event.time, kind, label, position: event.position });
   }
 
-  /** Give each span of a lane the first row that is free, and say how many there are. */
+  /** Give each span of a lane the first free row, and return the number of rows. */
   private placed(lane: Lane): number {
     const freeFrom: number[] = [];
     for (const span of this.spans) {
@@ -194,7 +194,7 @@ export interface Break {
   ms: number;
 }
 
-/** Where a moment stands in the picture, how wide it is, and where a long pause was drawn short. */
+/** The place of a moment in the picture, the picture's width, and the pauses that were shortened. */
 export class Scale {
   readonly width: number;
   readonly breaks: Break[] = [];

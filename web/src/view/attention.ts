@@ -1,4 +1,7 @@
-/** Says that somebody is needed: in the tab's title always, and by a notification when nobody looks and it is wanted. */
+/**
+ * Shows that a session waits for an answer: always in the tab's title, and as a notification if the tab is hidden and the
+ * person wants it.
+ */
 
 import { signal, useSignalEffect, type Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -6,7 +9,7 @@ import type { App } from "../model/app.ts";
 import { keep, kept } from "../model/kept.ts";
 import { visibleLine } from "./escapes.ts";
 
-/** `blocked`: the browser was told not to let this page; only its own settings change that. */
+/** `blocked`: the browser's settings forbid notifications of this page. */
 export type Notifying = "unsupported" | "blocked" | "off" | "on";
 
 export const notifying: Signal<Notifying> = signal(asItIs());
@@ -17,7 +20,7 @@ function asItIs(): Notifying {
   return Notification.permission === "granted" && kept("notify", false) ? "on" : "off";
 }
 
-/** On, or off again. To be called when the person asks for it: only then does a browser ask for its permission. */
+/** Switches notifications on or off. Call it on a click: a browser asks for permission only then. */
 export async function toggleNotifying(): Promise<void> {
   if (notifying.value === "unsupported") return;
   keep("notify", notifying.value === "on" ? null : true);
@@ -54,7 +57,7 @@ function notify(app: App, id: string, text: string): void {
       shown.close();
     };
   } catch {
-    // Browsers on phones have notifications, but not from a page.
+    // Browsers on phones support notifications, but not from a page.
     notifying.value = "unsupported";
   }
 }

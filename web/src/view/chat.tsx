@@ -1,4 +1,4 @@
-/** What is open: its conversation, what waits for an answer, and the box to write in. */
+/** The open session: its conversation, its open requests, and the box for messages. */
 
 import { useApp } from "./context.ts";
 import { ChatHeader } from "./chat_header.tsx";

@@ -1,4 +1,4 @@
-/** What is open, and the ways to look at it. */
+/** The header of the open session: its title, and the buttons of its panels. */
 
 import type { OpenSession } from "../model/open_session.ts";
 import type { Panel } from "../model/app.ts";

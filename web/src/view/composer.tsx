@@ -1,4 +1,4 @@
-/** The box to write in. Enter sends, or joins the running turn; Esc stops; what was refused comes back into it. */
+/** The box for messages. Enter sends, or joins the running turn; Esc stops it; a refused message returns to the box. */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -12,7 +12,7 @@ import { QueueChips } from "./queue_chips.tsx";
 import { focusRequest } from "./shortcuts.ts";
 
 const TALLEST_PX = 240;
-/** Browsers that can make a box as high as what is in it need not be asked how high that is, which takes a layout. */
+/** Browsers that fit a box to its content by CSS need no measuring, which would cost a layout. */
 const FITS_ITSELF = CSS.supports("field-sizing", "content");
 
 export function Composer({ session }: { session: OpenSession | null }) {
@@ -22,7 +22,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
   const [chosen, setChosen] = useState<Chosen>(() => chosenFor(name));
   const [refusal, setRefusal] = useState("");
   const box = useRef<HTMLTextAreaElement>(null);
-  // Not with every word of an answer: only when what stands in here changes.
+  // Rendered when its own content changes, and not for every delta of an answer.
   useComputed(() => (session?.drawn.value, howItStands(session))).value;
   const turn = session?.conversation.turn ?? null;
   const toBox = (back: string): void => setText((now) => (now.trim() ? `${back}\n\n${now}` : back));
@@ -34,7 +34,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
     toBox(back.text);
     setRefusal(back.reason);
   });
-  // At once, not after the next frame: by then one may be elsewhere.
+  // Synchronously: by the next frame another session may be open.
   useLayoutEffect(() => keep(`draft.${name}`, text), [name, text]);
   useEffect(() => fit(box.current), [text]);
   useEffect(() => {
@@ -52,7 +52,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
     keep(`draft.${name}`, null);
     setRefusal("");
     app.send(wanted, delivery, { ...chosen });
-    // A session that this message makes goes on with what was chosen for it.
+    // A session that this message creates keeps the options that were chosen for it.
     if (!session && app.open.value) keepChosen(app.open.value.id, chosen);
     box.current?.focus();
   };
@@ -121,13 +121,13 @@ export function Composer({ session }: { session: OpenSession | null }) {
   );
 }
 
-/** All that the box shows of a conversation. */
+/** The parts of a conversation that the box depends on. */
 function howItStands(session: OpenSession | null): string {
   const { turn, openRequests } = session?.conversation ?? {};
   return turn ? `${turn.turnId} ${turn.state} ${openRequests?.length}` : "";
 }
 
-/** The keys that matter right now. */
+/** The shortcuts that work right now. */
 function hint(session: OpenSession | null, text: string): string {
   const turn = session?.conversation.turn;
   if (!turn) return "Enter sends · Shift+Enter for a new line";

@@ -1,4 +1,4 @@
-/** How the line to the server is, said only when it is not well. */
+/** The state of the connection, shown only while it is broken. */
 
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";

@@ -1,4 +1,4 @@
-/** What stands before everything else: a question before something that can't be undone, and the sheet of keys. */
+/** Modal dialogs: confirmations before something that can't be undone, and the list of shortcuts. */
 
 import { signal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -20,7 +20,7 @@ type Shown = Confirmation | { kind: "keys" } | { kind: "permissions" };
 
 export const dialog: Signal<Shown | null> = signal<Shown | null>(null);
 
-/** Whether the person wants it. Leaving the question is a no. */
+/** Asks for a confirmation. Closing the dialog is a no. */
 export function confirmed(title: string, text: string, action: string): Promise<boolean> {
   return new Promise((resolve) => {
     const answer = (isWanted: boolean): void => {
@@ -71,7 +71,7 @@ function Keys() {
   );
 }
 
-/** The rest of the page is out of reach meanwhile. Afterwards the focus is where it was. */
+/** The rest of the page is inert meanwhile. Afterwards the focus returns to where it was. */
 export function Box({
   title,
   left,

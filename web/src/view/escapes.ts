@@ -1,7 +1,7 @@
 /**
  * Characters that a screen obeys or does not show, as escapes that people can read.
  *
- * A text from a model, a file or another person must look like what it is before somebody approves it. The command line
+ * A person who approves a text from a model, a file or another person must see all of its characters. The command line
  * does the same in `src/holdfast/cli/escapes.py`; `test/escapes.json` has cases that both are tested with.
  */
 
@@ -32,12 +32,12 @@ const HIDDEN: readonly (readonly [number, number])[] = [
   [0xe0000, 0xe0fff], // tag characters, variation selectors of the supplement
 ];
 
-/** What stays as it is in a text of several lines. */
+/** Characters that are not escaped in a text of several lines. */
 export const LINES = "\n\t";
 
 /**
- * A sign with the one selector that draws it as a picture. It stays; a second one behind it is escaped, like any that
- * stands elsewhere: many of them can hold any bytes, and none is seen.
+ * A character with the one selector that draws it as a picture. It is not escaped; a second selector after it is, like one
+ * anywhere else: a row of selectors can hide any bytes.
  */
 const EMOJI =
   "[\\u00a9\\u00ae\\u203c\\u2049\\u2122\\u2139\\u2194-\\u21aa\\u231a-\\u23fa\\u24c2\\u25aa-\\u27bf\\u2934-\\u2b55\\u3030\\u303d\\u3297\\u3299" +
@@ -52,7 +52,7 @@ export function visible(text: string, keep: string = LINES): string {
   return text.replace(hidden, (found) => ([...found].length > 1 || keep.includes(found) ? found : escapeOf(found.codePointAt(0)!)));
 }
 
-/** The same for what stands in one line: a title, a name, a path. */
+/** The same for a text of one line: a title, a name, a path. */
 export function visibleLine(text: string): string {
   return visible(text, "");
 }

@@ -1,4 +1,4 @@
-/** Pictures that stand beside words, or for a button that has a label. */
+/** Icons, beside words or in buttons with a label. */
 
 const PATHS = {
   plus: "M12 5v14M5 12h14",

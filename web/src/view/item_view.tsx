@@ -1,4 +1,4 @@
-/** One item of a conversation. It is drawn again only when its version has risen. */
+/** One item of a conversation. It is rendered again only when its version rises. */
 
 import { memo } from "preact/compat";
 import type { EndItem, ErrorItem, Item, TaskItem } from "../model/conversation.ts";
@@ -36,7 +36,7 @@ export const ItemView = memo(
   (before, after) => before.item === after.item && before.version === after.version && before.session === after.session,
 );
 
-/** Has the message that a turn answers answered again. A turn that a task started has none, and neither has one of long ago. */
+/** Has the message of a turn answered again. A turn that a task started, or that is not loaded, has no message. */
 function useAgain(item: ErrorItem | EndItem, session: OpenSession): (() => void) | null {
   const app = useApp();
   const asked = session.conversation.ofTurn(item.turnId).find((found) => found.kind === "user");

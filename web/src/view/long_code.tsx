@@ -1,4 +1,4 @@
-/** Text that may be of any length: the beginning of it, and more on demand, so that megabytes do not hold up the page. */
+/** Text of any length: its beginning, and more on demand, so that megabytes do not block the page. */
 
 import { useMemo, useState } from "preact/hooks";
 import { Code } from "./markdown.tsx";
@@ -9,7 +9,7 @@ const TIMES = 8;
 const MOST = 400_000;
 const MOST_COLOURED = 30_000;
 
-/** What somebody is to approve: its beginning, and then all of it. `show` is called once they want to see it. */
+/** A text that a person has to approve: its beginning, and on demand all of it. `show` is called when they open it. */
 export function WholeCode({ text, language, isShown, show }: { text: string; language: string; isShown: boolean; show: () => void }) {
   const shown = isShown ? text : beginningOf(text, FIRST);
   const left = text.length - shown.length;
@@ -25,7 +25,7 @@ export function WholeCode({ text, language, isShown, show }: { text: string; lan
   );
 }
 
-/** Whether the beginning is all of it. */
+/** Whether the beginning is the whole text. */
 export function isShort(text: string): boolean {
   return text.length <= FIRST;
 }

@@ -1,4 +1,4 @@
-/** Markdown as it streams in: block by block, cleaned, with code that can be copied. */
+/** Streaming markdown: sanitized block by block, with code that can be copied. */
 
 import DOMPurify from "dompurify";
 import { marked, type Token, type Tokens } from "marked";
@@ -24,7 +24,7 @@ export function Markdown({ text }: { text: string }) {
   );
 }
 
-/** Blocks by the score. While a long answer grows, those that are full need not even be compared with what they were. */
+/** Groups of blocks. While a long answer grows, full groups need not be compared again. */
 const CHAPTER_BLOCKS = 20;
 
 function chaptersOf(blocks: MarkdownBlock[]): MarkdownBlock[][] {
@@ -33,7 +33,7 @@ function chaptersOf(blocks: MarkdownBlock[]): MarkdownBlock[][] {
   return chapters;
 }
 
-/** The first and last ones say it all: a block that is settled stays the same object, and those before it are settled too. */
+/** Comparing the first and the last block is enough: a finished block stays the same object, and so do those before it. */
 const Chapter = memo(
   function Chapter({ blocks }: { blocks: MarkdownBlock[] }) {
     return (
@@ -57,7 +57,7 @@ const Block = memo(
   (before, after) => before.raw === after.raw,
 );
 
-/** What a model writes is not trusted: no scripts, no forms, no pictures from elsewhere, links open apart.
+/** Text of a model is not trusted: no scripts, no forms, no pictures from other hosts, links in a new tab.
     Its HTML was made text before, so that nothing hostile is even parsed. */
 function cleaned(html: string): string {
   bench.innerHTML = html;
@@ -65,10 +65,10 @@ function cleaned(html: string): string {
   return bench.innerHTML;
 }
 
-/** In a document of its own that shows nothing and runs nothing. To make one for each block would take longer than the rest. */
+/** An inert document for sanitizing. One for each block would cost more than the sanitizing itself. */
 const bench = document.implementation.createHTMLDocument().body.appendChild(document.createElement("div"));
 
-// Set once: to work it out anew for each block would take as long as the cleaning.
+// Configured once: doing it for each block would take as long as the sanitizing.
 DOMPurify.setConfig({
   IN_PLACE: true,
   FORBID_TAGS: ["style", "form", "input", "button", "img", "svg", "math", "video", "audio", "iframe"],
@@ -81,14 +81,14 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   node.setAttribute("rel", "noopener noreferrer nofollow");
 });
 
-/** So long after its last word code is coloured; until then every frame would colour it anew. */
+/** Code is highlighted this long after its last change; before that, every frame would highlight it again. */
 const STILL_MS = 100;
 
 function coloured(of: string, html: string | null): { of: string; html: string } | null {
   return html === null ? null : { of, html };
 }
 
-/** Code as it is, with what a screen would obey or hide as escapes. What is copied is the code itself. */
+/** Code, with escapes for the characters that a screen would obey or hide. Copying gives the code itself. */
 export function Code({ text: code, language }: { text: string; language: string }) {
   const text = useMemo(() => visible(code), [code]);
   const name = /^[\w+#.-]*/.exec(language)?.[0] ?? "";
@@ -111,7 +111,7 @@ export function Code({ text: code, language }: { text: string; language: string 
         <span>{name || "text"}</span>
         <CopyButton text={code} label="Copy code" />
       </figcaption>
-      {/* While more of it comes in, the plain text is shown: what was highlighted is already old. */}
+      {/* Plain text is shown while more arrives: the highlighted version is already outdated. */}
       {html?.of === text ? (
         <pre tabIndex={0} dir="ltr">
           <code dangerouslySetInnerHTML={{ __html: html.html }} />

@@ -1,4 +1,4 @@
-/** Who answers, and how long it may think first: chosen for the messages of one session, and kept in this browser. */
+/** The choice of the model and of its thinking budget, for the messages of one session; stored in this browser. */
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -6,7 +6,7 @@ import type { Offered } from "../api/wire.ts";
 import { keep, kept } from "../model/kept.ts";
 import { useApp } from "./context.ts";
 
-/** As they go along with a message; what is left out is as the session, or the server, has it. */
+/** The options that a message is sent with; a missing one is that of the session or the server. */
 export interface Chosen {
   model?: string;
   thinking?: "off" | number;
@@ -44,7 +44,7 @@ export function useOffered(): Offered[] {
   return offered.value;
 }
 
-/** Nothing, where there is nothing to choose. The demo model does not think more or less. */
+/** Empty if there is no choice. The demo model has no thinking budget. */
 export function ModelPicker({ chosen, choose }: { chosen: Chosen; choose: (chosen: Chosen) => void }) {
   const app = useApp();
   const models = useOffered();

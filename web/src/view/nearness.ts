@@ -1,12 +1,12 @@
 /**
- * Which parts of a thread are near what can be seen. What is before one's eyes is drawn at once. The rest is drawn one at
- * a time, each in a frame of its own, the nearest first: several parts in the same frame would hold up the page.
+ * Which parts of a thread are near the visible area. Visible parts are rendered at once. The others are rendered one at a
+ * time, each in its own frame, the nearest first: several parts in one frame would block the page.
  */
 
-/** So much of a frame is taken for parts that have come in sight. Their layout and painting come on top of it. */
+/** The time in a frame for rendering parts that became visible. Their layout and painting are extra. */
 const SLICE_MS = 3;
 
-/** So many are taken away in a frame, which is cheap; more than come in one at any speed that can be read at. */
+/** How many parts are removed in a frame, which is cheap; more than appear in one at any reading speed. */
 const AWAY_AT_ONCE = 3;
 
 type Tell = (isNear: boolean) => void;
@@ -18,13 +18,13 @@ export class Nearness {
   private readonly going = new Set<Element>();
   private isScheduled = false;
 
-  /** `margin` is how far above and below what can be seen is near. */
+  /** `margin` is the distance above and below the visible area that counts as near. */
   constructor(
     private readonly scroller: { current: HTMLElement | null },
     private readonly margin: string,
   ) {}
 
-  /** Gives what ends it. */
+  /** Returns the function that stops it. */
   watch(element: Element, tell: Tell): () => void {
     this.observer ??= new IntersectionObserver((entries) => this.changed(entries), { root: this.scroller.current, rootMargin: this.margin });
     this.watched.set(element, tell);
@@ -37,7 +37,7 @@ export class Nearness {
     };
   }
 
-  /** One element may be in it several times: the last time is how it is now. */
+  /** An element may have several entries: the last one is current. */
   private changed(entries: IntersectionObserverEntry[]): void {
     const now = new Map(entries.map((entry) => [entry.target, entry.isIntersecting]));
     for (const [element, isNear] of now) {
@@ -63,8 +63,8 @@ export class Nearness {
   }
 
   /**
-   * Once for each frame, right after it. Then the browser has held what one reads in its place, whatever came above it in
-   * that frame; a part that is drawn before one's eyes, and scrolled for, would make it forget to.
+   * Once per frame, right after it. By then the browser has applied its scroll anchoring for that frame; rendering a
+   * visible part and scrolling before that would cancel the anchoring.
    */
   private schedule(): void {
     if (this.isScheduled || this.coming.size + this.going.size === 0) return;
@@ -77,16 +77,16 @@ export class Nearness {
     );
   }
 
-  /** What goes first: it is measured before anything that is drawn changes the layout. */
+  /** Removals come first: they are measured before a rendered part changes the layout. */
   private async slice(): Promise<void> {
     const until = performance.now() + SLICE_MS;
     for (const element of [...this.going].slice(0, AWAY_AT_ONCE)) this.tell(element, false);
     for (let next = this.nearest(); next; next = this.nearest()) {
       const isSeen = this.isSeen(next);
       this.tell(next, true);
-      // One that is not seen is the last: until the next frame the browser does not hold what it has moved.
+      // A part that is not visible is the last of the frame: the browser anchors what it moved in the next frame only.
       if (!isSeen) return;
-      await null; // It is drawn in a microtask, which comes before this one.
+      await null; // It is rendered in a microtask, which runs before this one.
       if (performance.now() > until) return;
     }
   }

@@ -1,4 +1,4 @@
-/** Short words to the person that go by themselves. */
+/** Short notices for the person, which disappear by themselves. */
 
 import { useApp } from "./context.ts";
 import { visible } from "./escapes.ts";

@@ -1,4 +1,4 @@
-/** All that runs and all that waits for somebody, at a glance. */
+/** The overview: running sessions, and sessions that wait for an answer. */
 
 import { useEffect, useState } from "preact/hooks";
 import type { RequestView, SessionView } from "../api/wire.ts";
@@ -7,7 +7,7 @@ import { visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { count, exactly, moment } from "./words.ts";
 
-/** What is asked is looked up for so many sessions at most. */
+/** Open requests are loaded for this many sessions at most. */
 const MOST_ASKED = 20;
 
 export function OverviewPage() {
@@ -84,7 +84,7 @@ function Card({ session, asked }: { session: SessionView; asked: RequestView[] }
 
 type AskedOf = Map<string, { head: number; requests: RequestView[] }>;
 
-/** What the sessions ask, looked up once for each state that they are in. */
+/** The open requests of the sessions, loaded again when a session's state changes. */
 function useAsked(sessions: SessionView[]): AskedOf {
   const app = useApp();
   const [asked, setAsked] = useState<AskedOf>(() => new Map());

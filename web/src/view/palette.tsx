@@ -1,4 +1,4 @@
-/** Everything that can be done or opened, by a few letters of its name. */
+/** The command palette: finds commands and sessions by a few letters of their names. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { App } from "../model/app.ts";
@@ -34,7 +34,7 @@ export function Palette() {
   const run = (action: Action | undefined): void => {
     if (!action) return;
     close();
-    // Once the focus is back where it was: what is done now may move it.
+    // After the focus has returned to where it was: the command may move it.
     setTimeout(action.run);
   };
   const pressed = (event: KeyboardEvent): void => {

@@ -1,4 +1,4 @@
-/** What was allowed for always, or for the open session: with who allowed it, when and where, and an end to it. */
+/** Permissions granted for always or for the open session: by whom, when and where, with a button that revokes each. */
 
 import { useEffect, useState } from "preact/hooks";
 import type { Permission } from "../api/wire.ts";

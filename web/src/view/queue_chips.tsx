@@ -1,4 +1,4 @@
-/** Messages that wait for their turn: each can be changed, moved, taken back, or sent at once. */
+/** Queued messages: each can be edited, moved, removed or sent at once. */
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { newId } from "../api/server.ts";
@@ -13,7 +13,7 @@ export function QueueChips({ session, toBox }: { session: OpenSession; toBox: (t
   const moved = useRef<{ messageId: string; button: string } | null>(null);
   const list = useRef<HTMLOListElement>(null);
   useLayoutEffect(() => {
-    // Who moves a message by its buttons goes on with the same one, wherever it stands now.
+    // After a move by its buttons the focus stays on the same message, at its new place.
     if (!moved.current) return;
     const chip = list.current?.querySelector(`[data-message="${CSS.escape(moved.current.messageId)}"]`);
     const button = chip?.querySelector<HTMLElement>(`[aria-label="${moved.current.button}"]`) ?? chip?.querySelector<HTMLElement>("button");
@@ -56,7 +56,7 @@ function Chip({ message, index, session, toBox, willMove }: Props) {
     void app.attempt(() => app.server.reorderQueue(session.id, reordered(ids, index, to)));
   };
   const takeBack = async (): Promise<void> => {
-    // Only what was really taken out goes into the box: a message that has just joined stands in the conversation.
+    // Only a message that was really removed goes into the box: one that was just promoted is in the conversation.
     const isOut = await app.attempt(async () => {
       await app.server.removeQueued(session.id, message.message_id);
       return true;
@@ -64,7 +64,7 @@ function Chip({ message, index, session, toBox, willMove }: Props) {
     if (isOut) toBox(message.text);
   };
   const sendNow = async (): Promise<void> => {
-    // It never leaves the server: it is put first, and the turn before it is stopped. If that fails, it still waits.
+    // The message stays on the server: it is moved to the front, then the turn is stopped. If that fails, it stays queued.
     await app.attempt(async () => {
       if (index > 0) await app.server.reorderQueue(session.id, reordered(ids, index, 0));
       await app.server.stop(session.id, newId(), { keepQueued: true });
@@ -147,7 +147,7 @@ function Editing({ message, session, done }: { message: QueuedView; session: Ope
   );
 }
 
-/** When it will be read. */
+/** When the message will be promoted. */
 export function whenOf(message: Pick<QueuedView, "delivery">, turn: Turn | null): string {
   if (turn === null) return "waits for its turn";
   if (message.delivery !== "steer") return "next turn";

@@ -1,11 +1,11 @@
-/** What the model thought before it spoke: one line with how long it took, and all of it for who wants it. */
+/** The reasoning of the model: a line with its duration, which opens to the whole text. */
 
 import { useEffect, useState } from "preact/hooks";
 import { Icon } from "./icons.tsx";
 import { Markdown } from "./markdown.tsx";
 import { duration } from "./words.ts";
 
-/** `durationMs` is what the log says, once it says it; until then it is measured here, if its beginning was seen. */
+/** `durationMs` comes from the log; until it is there, the time is measured here, if the page saw the beginning. */
 export function Reasoning({ text, durationMs, isLive }: { text: string; durationMs: number; isLive: boolean }) {
   const [isOpen, setOpen] = useState(false);
   const [took, setTook] = useState(0);

@@ -1,4 +1,4 @@
-/** Something that waits for a person: a permission, a question, or a tool that nobody runs yet. The first answer counts. */
+/** An open request: a permission, a question, or a call of a client tool without a client. The first answer counts. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -15,17 +15,17 @@ import { fitsTheQuestion, meaningOf, partsOf, pretty } from "./tool_words.ts";
 interface Props {
   asked: Asked;
   session: OpenSession;
-  /** What the call was given, as JSON. */
+  /** The arguments of the call as JSON. */
   given: string;
 }
 
 type Give = (answer: Answer) => Promise<void>;
 
 const TRIES = 5;
-/** Keys are not heard right after the focus came by itself: they were meant for something else. */
+/** Keys are ignored right after the card took the focus by itself: they were meant for something else. */
 const DEAF_MS = 700;
 
-/** Gives an answer, once: the same id goes along when it has to be sent again. */
+/** Sends an answer; a retry has the same id, so that it counts once. */
 function useAnswer(asked: Asked, session: OpenSession): [boolean, Give] {
   const app = useApp();
   const [isSent, setSent] = useState(false);
@@ -58,7 +58,7 @@ export function RequestCard({ asked, session, given }: Props) {
   return <ClientTool asked={asked} session={session} />;
 }
 
-/** The frame of what is asked. It takes the focus when it appears, unless the focus is where something could be written. */
+/** The frame of a request. It takes the focus when it appears, unless the focus is in a text field. */
 function Card({
   asked,
   title,
@@ -82,7 +82,7 @@ function Card({
   const hasFocus = useRef(false);
   useEffect(
     () => () => {
-      // The answered card goes: whoever was in it goes on to the next one, or to the box.
+      // The answered card disappears: the focus moves to the next one, or to the box.
       if (hasFocus.current) setTimeout(() => isFree(document.activeElement) && goOn());
     },
     [],
@@ -125,7 +125,7 @@ function goOn(): void {
 
 const VERBS: Record<string, string> = { read: "read", write: "write to", shell: "run", "custom-tool": "use" };
 
-/** Nothing can be allowed before all of it was shown. */
+/** Allowing is disabled until the whole text was shown. */
 function Permission({ asked, session, given }: Props) {
   const [isSent, give] = useAnswer(asked, session);
   const [step, setStep] = useState<"choose" | "deny" | "always">("choose");
@@ -245,7 +245,7 @@ function Denying({ asked, isSent, give, back }: { asked: Asked; isSent: boolean;
   );
 }
 
-/** What always means, in words, before it is given: it also holds in sessions that are yet to come. */
+/** Explains a permission for always before it is granted: it also holds in future sessions. */
 function Always({ asked, session, isSent, give, back }: Omit<Props, "given"> & { isSent: boolean; give: Give; back: () => void }) {
   const app = useApp();
   const directory = session.conversation.workingDirectory ?? app.settings.value?.working_directory;
@@ -362,7 +362,7 @@ function ClientTool({ asked, session }: Omit<Props, "given">) {
   );
 }
 
-/** A few lines of text, and what is done with them. Enter sends, Shift+Enter is a new line. */
+/** A text field with its buttons. Enter sends, Shift+Enter is a new line. */
 function Writing({
   id,
   label,

@@ -1,11 +1,11 @@
-/** Tells the server how far the open session was seen, while somebody can see it. */
+/** Reports the seen position of the open session to the server while the tab is visible. */
 
 import { useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { App } from "../model/app.ts";
 import type { OpenSession } from "../model/open_session.ts";
 
-/** Long enough to gather what comes together. */
+/** Long enough to combine positions that arrive together. */
 const PAUSE_MS = 1_000;
 
 export function useSeen(app: App): void {
@@ -29,7 +29,7 @@ export function useSeen(app: App): void {
   };
   const soon = (): void => {
     const session = app.open.value;
-    if (waiting.current && waiting.current.session !== session) tell(); // It was seen until it was left.
+    if (waiting.current && waiting.current.session !== session) tell(); // The session that is left was seen up to here.
     if (session?.loaded.value && !document.hidden) waiting.current ??= { session, timer: setTimeout(tell, PAUSE_MS) };
   };
   useSignalEffect(() => {
@@ -37,7 +37,7 @@ export function useSeen(app: App): void {
     soon();
   });
   useEffect(() => {
-    // A tab that is left was seen up to there; one that is come back to is seen now.
+    // A tab that becomes hidden was seen up to here; one that becomes visible is seen now.
     const turned = (): void => (document.hidden ? tell() : soon());
     document.addEventListener("visibilitychange", turned);
     return () => document.removeEventListener("visibilitychange", turned);

@@ -1,4 +1,4 @@
-/** The sessions: what runs, what waits for somebody, and everything that was. Below them, how the page behaves. */
+/** The list of sessions: running, waiting for an answer, and earlier ones. Below it, the settings of the page. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SessionView } from "../api/wire.ts";

@@ -1,4 +1,4 @@
-/** What can be done with a session as a whole. */
+/** The menu of a session: rename, pin, export, delete and so on. */
 
 import { signal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -9,7 +9,7 @@ import { confirmed } from "./dialogs.tsx";
 import { visibleLine } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 
-/** The session whose name is being changed, in the list. */
+/** The session that is being renamed in the list. */
 export const renaming: Signal<string | null> = signal<string | null>(null);
 
 export function SessionMenu({ session }: { session: SessionView }) {
@@ -82,7 +82,7 @@ export function actionsFor(app: App, session: SessionView): SessionAction[] {
   ];
 }
 
-/** Arrows move, Escape leaves. */
+/** Arrow keys move, Escape closes. */
 function moveIn(event: KeyboardEvent, box: HTMLElement | null, leave: () => void): void {
   const items = [...(box?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? [])];
   if (items.length === 0) return;
@@ -126,7 +126,7 @@ async function exported(app: App, session: SessionView): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** A file that a session was exported to, as a new session. */
+/** Imports an exported session as a new one. */
 export function chooseImport(app: App): void {
   const input = document.createElement("input");
   input.type = "file";

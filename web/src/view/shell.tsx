@@ -1,4 +1,4 @@
-/** The frame of the page: the list at the side, what is open in the middle, a panel beside it. */
+/** The layout of the page: the list at the side, the open session in the middle, a panel beside it. */
 
 import { useSignalEffect } from "@preact/signals";
 import { useApp } from "./context.ts";
@@ -43,7 +43,7 @@ export function Shell() {
   );
 }
 
-/** Not as an address: those of this page say what is open. */
+/** Moves the focus by script: an address with a fragment would open another view of this page. */
 function toTheBox(event: Event): void {
   event.preventDefault();
   document.getElementById("composer")?.focus();

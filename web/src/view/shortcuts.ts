@@ -1,4 +1,4 @@
-/** Keys for what is done often. With Ctrl or Cmd they work anywhere, the others where nothing is being written. */
+/** Keyboard shortcuts. Those with Ctrl or Cmd work anywhere, the others outside of text fields. */
 
 import { useEffect } from "preact/hooks";
 import type { App } from "../model/app.ts";
@@ -24,7 +24,7 @@ export const SHORTCUTS: Shortcut[] = [
   { key: "?", withCommand: false, shown: "?", label: "Keys", run: () => (dialog.value = { kind: "keys" }) },
 ];
 
-/** Keys of the box, of what is asked, and of messages that wait: each works where the focus is. */
+/** Keys of the box, of requests and of queued messages: each works where the focus is. */
 export const WHILE_WRITING: (readonly [string, string])[] = [
   ["Enter", "Send, or join the turn that runs"],
   ["Shift Enter", "A new line"],
@@ -45,7 +45,7 @@ function focusSearch(app: App): void {
   requestAnimationFrame(() => document.getElementById("search")?.focus());
 }
 
-/** The first thing that is asked, if something is. */
+/** The first open request, if any. */
 export function focusRequest(): boolean {
   const found = document.querySelector<HTMLElement>(".request");
   found?.focus();

@@ -1,4 +1,4 @@
-/** For who the server does not know: a key, or the token of a local server. */
+/** The sign-in form: a key, or the token of a local server. */
 
 import { useState } from "preact/hooks";
 import { Server, ServerError } from "../api/server.ts";
@@ -57,7 +57,7 @@ export function SignIn() {
   );
 }
 
-/** A link brought another key. Leaving the question is a no. */
+/** Asks before a link signs in with another key. Closing the question is a no. */
 export function OtherKey() {
   const app = useApp();
   const offer = app.offered.value;

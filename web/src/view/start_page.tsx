@@ -1,4 +1,4 @@
-/** Before the first message: what this is, and things to try. */
+/** The page before the first message: a short introduction, and suggestions. */
 
 import { useApp } from "./context.ts";
 import { useOffered } from "./model_picker.tsx";

@@ -1,4 +1,4 @@
-/** What may be tried first. Those of the demo have an answer of their own in its script, which a test checks. */
+/** Suggestions for a first message. Each one of the demo has its own answer in the demo's script; a test checks this. */
 
 export interface Suggestion {
   title: string;

@@ -1,4 +1,4 @@
-/** The commands of a session: which run, what they write, and an end to them. */
+/** The tasks of a session: their status and output, with a button that kills each. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { TaskView } from "../api/wire.ts";
@@ -89,7 +89,7 @@ function Task({ task, session, startsOpen }: { task: TaskView; session: OpenSess
   );
 }
 
-/** What the command wrote, as it grows. */
+/** The output of a command as it grows. */
 function Output({ task, session }: { task: TaskView; session: OpenSession }) {
   const app = useApp();
   const [text, setText] = useState("");

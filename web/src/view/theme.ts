@@ -1,4 +1,4 @@
-/** Light or dark: as the system has it, or as the person wants it. Kept in this browser. */
+/** The theme: light, dark, or that of the system. Stored in this browser. */
 
 import { effect, signal, type Signal } from "@preact/signals";
 import { keep, kept } from "../model/kept.ts";

@@ -1,4 +1,4 @@
-/** The conversation, from the first message to what is being said now. Parts that nobody can see are not drawn. */
+/** The conversation, from the first message to the message in flight. Parts far from the visible area are not rendered. */
 
 import { useComputed } from "@preact/signals";
 import { memo } from "preact/compat";
@@ -14,12 +14,12 @@ import { Nearness } from "./nearness.ts";
 import { Working } from "./working.tsx";
 
 const NEAR_BOTTOM_PX = 60;
-/** So many screens before the top is reached, what lies before it is fetched. */
+/** Earlier messages are loaded this many screens before the top is reached. */
 const FETCHED_SCREENS = 8;
-/** How far above and below what can be seen parts are drawn, and stretches are there. */
+/** How far above and below the visible area parts are rendered, and stretches are mounted. */
 const DRAWN = "200% 0px";
 const THERE = "600% 0px";
-/** So long after something was pressed in it, a thread that grows was opened by the person. */
+/** If a thread grows within this time after a press in it, the person opened something. */
 const OPENING_MS = 500;
 
 export function Thread({ session }: { session: OpenSession }) {
@@ -51,7 +51,7 @@ export function Thread({ session }: { session: OpenSession }) {
     const box = scroller.current;
     const column = box?.firstElementChild;
     if (!box || !column) return;
-    // A panel beside it, colours that came late: the end stays in sight. But what one opens is not scrolled away.
+    // After a change of width or late highlighting the end stays visible, but not if the person opened something.
     const observer = new ResizeObserver(() => {
       if (sticks.current && performance.now() - pressedAt.current > OPENING_MS) toBottom();
     });
@@ -70,7 +70,7 @@ export function Thread({ session }: { session: OpenSession }) {
     if (!steady() && sticks.current) toBottom();
   });
   useEffect(() => {
-    // What is sent is to be seen, wherever one was reading.
+    // A sent message is scrolled into view, wherever the person was reading.
     if (outgoing.length) {
       sticks.current = true;
       toBottom();
@@ -118,7 +118,7 @@ export function Thread({ session }: { session: OpenSession }) {
 
 let isFetching = false;
 
-/** Fetch what lies before. */
+/** Load earlier messages. */
 async function older(session: OpenSession): Promise<void> {
   if (isFetching) return;
   isFetching = true;
@@ -129,17 +129,17 @@ async function older(session: OpenSession): Promise<void> {
   }
 }
 
-/** Browsers hold what one reads in its place when something comes above it, but not at the very top, and not all do. */
+/** Most browsers keep the visible text in place when content is added above it, but not at the very top. */
 const HOLDS_PLACE = CSS.supports("overflow-anchor", "auto");
 
-/** Stay where one is reading when older messages come in above. Gives what is to be called once they are there. */
+/** Keeps the visible text in place when older messages are added above. Returns the function to call after that. */
 function useSteadiness(session: OpenSession, scroller: { current: HTMLElement | null }): () => boolean {
   const first = session.firstPosition.value;
   const known = useRef(first);
   const fromBottom = useRef<number | null>(null);
   if (first < known.current) {
     const box = scroller.current;
-    // Measured as late as can be: one may have scrolled on while they were fetched.
+    // Measured as late as possible: the person may have scrolled while they were loading.
     if (box && (box.scrollTop < 1 || !HOLDS_PLACE)) fromBottom.current = box.scrollHeight - box.scrollTop;
   }
   known.current = first;
@@ -157,22 +157,22 @@ interface Around {
   nearness: Nearness;
 }
 
-/** How high the parts of a session were when they were drawn last, by their keys. */
+/** The last measured heights of the parts of a session, by their keys. */
 const heights = new WeakMap<OpenSession, Map<number, number>>();
 
 function heightOf(session: OpenSession, part: PartOfThread): number {
   return heights.get(session)?.get(part.key) ?? part.items.length * 140;
 }
 
-/** To the fraction of a pixel: what is rounded, part by part, moves what one reads. */
+/** Fractions of a pixel are kept: rounding each part would move the visible text. */
 function measure(session: OpenSession, key: number, element: Element): void {
   const known = heights.get(session) ?? new Map<number, number>();
   heights.set(session, known.set(key, element.getBoundingClientRect().height));
 }
 
 /**
- * Parts that stand together. Far from what can be seen they are one space, so that a frame does not cost more the longer
- * the thread is. With every word that comes in, only the parts of the last stretch are looked at one by one.
+ * Adjacent parts. Far from the visible area they are one empty box, so that the cost of a frame does not grow with the
+ * thread. For each delta only the parts of the last stretch are compared one by one.
  */
 const Stretch = memo(
   function Stretch({ parts, distance, session, ...around }: { parts: PartOfThread[]; distance: Nearness } & Around) {
@@ -203,7 +203,7 @@ const Stretch = memo(
     before.parts.every((part, index) => part === after.parts[index]),
 );
 
-/** Drawn while it is near what can be seen; otherwise a space of the height that it had. */
+/** Rendered while it is near the visible area; otherwise an empty box of its last height. */
 function Part({ part, session, scroller, nearness }: { part: PartOfThread } & Around) {
   const { isLast } = part;
   const box = useRef<HTMLDivElement>(null);
@@ -226,8 +226,8 @@ function Part({ part, session, scroller, nearness }: { part: PartOfThread } & Ar
 }
 
 /**
- * A part that one has scrolled into from below before it was drawn gets its real height now: what stands below it, and was
- * read just now, stays where it is. Browsers would hold its top instead, which nobody saw; and some hold nothing.
+ * A part that was scrolled into from below before it was rendered gets its real height now, and the text below it, which
+ * the person was reading, stays in place. Browsers would keep its invisible top in place instead, or nothing.
  */
 function useSteadyBottom(part: { current: HTMLElement | null }, scroller: { current: HTMLElement | null }, isDrawn: boolean): void {
   const wasDrawn = useRef(isDrawn);
@@ -246,17 +246,17 @@ function useSteadyBottom(part: { current: HTMLElement | null }, scroller: { curr
   }, [isDrawn]);
 }
 
-/** Browsers scroll by whole pixels: what is lost by that is made up for the next time. Several parts may come at once. */
+/** Browsers scroll by whole pixels: the rest is added the next time. Several parts may change at once. */
 const lost = new WeakMap<Element, number>();
 
 function scrollBy(box: Element, distance: number): void {
   const wanted = box.scrollTop + distance + (lost.get(box) ?? 0);
   box.scrollTop = wanted;
   const rest = wanted - box.scrollTop;
-  lost.set(box, Math.abs(rest) < 1 ? rest : 0); // More than that is its end.
+  lost.set(box, Math.abs(rest) < 1 ? rest : 0); // A larger rest means that the end was reached.
 }
 
-/** Something that was drawn before can be seen below it. */
+/** Whether a part below it is rendered and visible. */
 function isAboveDrawn(part: Element, end: number): boolean {
   for (let next = after(part); next && next.getBoundingClientRect().top < end; next = after(next)) {
     if (next.hasChildNodes()) return true;
@@ -264,7 +264,7 @@ function isAboveDrawn(part: Element, end: number): boolean {
   return false;
 }
 
-/** The next part, or the space of a stretch that is not there. */
+/** The next part, or the empty box of a stretch that is not mounted. */
 function after(part: Element): Element | null {
   const next = part.nextElementSibling;
   if (next || !part.parentElement?.matches(".stretch")) return next;
@@ -272,7 +272,7 @@ function after(part: Element): Element | null {
   return stretch?.firstElementChild ?? stretch;
 }
 
-/** A message on its way: shown at once, until it stands in the log or in the queue. */
+/** An unsent message: shown at once, until it is in the log or in the queue. */
 function OutgoingMessage({
   message,
   conversation,

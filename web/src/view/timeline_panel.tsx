@@ -1,4 +1,4 @@
-/** What the runtime did, as a picture: steps, attempts, holders, cuts and hand-overs; and the log itself below it. */
+/** The timeline: steps, attempts, holders, interruptions and hand-overs as a picture, with the log below it. */
 
 import { useMemo, useState } from "preact/hooks";
 import type { EventView } from "../api/wire.ts";
@@ -145,7 +145,7 @@ function sentence(span: Span): string {
   return visible([`${LANE_WORDS[span.lane]}: ${span.label}`, span.detail, took].filter(Boolean).join(" · "));
 }
 
-/** What matters most of it, in words. */
+/** The marks of the timeline in words, without the messages. */
 function Facts({ timeline }: { timeline: Timeline }) {
   const told = timeline.marks.filter((mark) => mark.kind !== "message");
   if (told.length === 0) return <p class="aside">No crash, hand-over, stop or failure so far.</p>;

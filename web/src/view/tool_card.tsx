@@ -1,4 +1,4 @@
-/** A tool call: what it is, how it stands, and all of it for who wants to see. A question about it stands inside. */
+/** A tool call: its summary and state, with all details on demand. Its request is shown inside of it. */
 
 import { useMemo, useState } from "preact/hooks";
 import type { Call, CallStatus } from "../model/conversation.ts";
@@ -58,7 +58,7 @@ export function ToolCard({ call, session }: { call: Call; session: OpenSession }
   );
 }
 
-/** For what takes longer than a moment. */
+/** The elapsed time, for calls that take longer than a moment. */
 function RunningFor({ since }: { since: number }) {
   const passed = useSeconds(true) - since;
   return passed >= 2_000 ? <> · {duration(passed)}</> : null;
@@ -75,7 +75,7 @@ function TaskLink() {
   );
 }
 
-/** The last lines of what it says while it runs. */
+/** The last lines of its output while it runs. */
 function LiveOutput({ text }: { text: string }) {
   return <pre class="live-output">{visible(text).split("\n").slice(-SHOWN_LINES).join("\n")}</pre>;
 }

@@ -1,11 +1,11 @@
-/** One line that says what a call is about, also while its arguments are still being written, and however long they are. */
+/** Summaries of tool calls in one line, also while their arguments are still streaming, and however long they are. */
 
 import type { Asked, Call } from "../model/conversation.ts";
 import { visible, visibleLine } from "./escapes.ts";
 
 const TELLING = ["command", "path", "file_path", "pattern", "query", "url", "question", "task_id", "prompt", "name"];
 
-/** A line needs no more: what a call is about stands at the beginning. */
+/** The beginning of the arguments is enough for a line. */
 const LOOKED_AT = 4_000;
 const LONGEST_LINE = 200;
 
@@ -15,7 +15,7 @@ export function summaryOf(call: Pick<Call, "arguments">): string {
   return visible(value).replace(/\s+/g, " ").trim().slice(0, LONGEST_LINE);
 }
 
-/** The string that a name has in a piece of JSON, as far as it is there. */
+/** The string value of a name in incomplete JSON, as far as it has arrived. */
 function stringIn(json: string, name: string): string | null {
   const found = new RegExp(`[{,]\\s*"${name}"\\s*:\\s*"((?:[^"\\\\]|\\\\.)*)`).exec(json);
   if (!found) return null;
@@ -27,7 +27,7 @@ function stringIn(json: string, name: string): string | null {
   }
 }
 
-/** JSON as people read it. What is none, or too long to be worth it, is left as it is. */
+/** Indented JSON. Text that is not JSON, or too long, is returned unchanged. */
 export function pretty(text: string): string {
   if (text.length > 200_000) return text;
   try {
@@ -37,7 +37,7 @@ export function pretty(text: string): string {
   }
 }
 
-/** What allowing something beyond once would let it do, after "it may". */
+/** The effect of a permission for more than one call, as the end of a sentence that begins with "it may". */
 export function meaningOf(asked: Pick<Asked, "rule" | "permissionKind" | "toolName">): string {
   const { rule, permissionKind: kind } = asked;
   if (kind === "shell" && rule.startsWith("shell(")) return "run this very command";
@@ -50,14 +50,14 @@ export function meaningOf(asked: Pick<Asked, "rule" | "permissionKind" | "toolNa
   return `do what the rule ${visibleLine(rule)} covers`;
 }
 
-/** What fits into the question itself. */
+/** The longest subject that the question itself shows. */
 const SHORT = 160;
 
 export function fitsTheQuestion({ permissionKind, subject }: Pick<Asked, "permissionKind" | "subject">): boolean {
   return permissionKind !== "shell" && visible(subject).length <= SHORT && !subject.includes("\n");
 }
 
-/** Everything that has to be read before it is allowed, beside the question. `given`: what the call was given, as JSON. */
+/** Everything beside the question that a person must read before they allow it. `given`: the arguments of the call as JSON. */
 export function partsOf(
   asked: Pick<Asked, "permissionKind" | "subject" | "details">,
   given: string,
@@ -71,12 +71,12 @@ export function partsOf(
   return parts;
 }
 
-/** The server cuts a diff that is very long, or makes none. No line of a diff begins like that. */
+/** The server shortens a very long diff, or omits it, with a line like this. No line of a diff begins like it. */
 function isWhole(diff: string): boolean {
   return !diff.startsWith("(too much to be shown: ") && !diff.endsWith("\n(… and more)\n");
 }
 
-/** How a request was answered, and by whom; the one person of a local server needs no name. */
+/** How a request was answered, and by whom; on a local server the name is left out. */
 export function outcomeOf(asked: Pick<Asked, "kind" | "outcome" | "answeredBy" | "feedback">): string {
   const by = asked.answeredBy && asked.answeredBy !== "local" ? ` by ${visibleLine(asked.answeredBy)}` : "";
   const said = asked.feedback ? `: “${visible(asked.feedback)}”` : "";
@@ -88,7 +88,7 @@ export function outcomeOf(asked: Pick<Asked, "kind" | "outcome" | "answeredBy" |
   return asked.outcome.startsWith("denied") ? `Denied: nobody could be asked${said}` : "Not answered";
 }
 
-/** At most so many characters, and no half of one. */
+/** The first characters of a text, without splitting one. */
 export function beginningOf(text: string, limit: number): string {
   if (text.length <= limit) return text;
   const isHalf = (text.charCodeAt(limit - 1) & 0xfc00) === 0xd800;

@@ -1,4 +1,4 @@
-/** What a turn took: time, and tokens and cost as far as the provider said. */
+/** The duration of a turn, and its tokens and cost as far as the provider reported them. */
 
 import { usageOf, type EndItem } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
@@ -21,7 +21,7 @@ export function TurnFigures({ item, session }: { item: EndItem; session: OpenSes
   );
 }
 
-/** Dollars with as many digits as it takes to say something. */
+/** Dollars with as many digits as a small amount needs. */
 export function money(microdollars: number): string {
   const dollars = microdollars / 1_000_000;
   return `$${dollars >= 1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;

@@ -1,4 +1,4 @@
-/** What a person wrote; it can be said differently, which takes back what came after it. */
+/** A message of a person. It can be edited, which takes back everything after it. */
 
 import { useState } from "preact/hooks";
 import type { UserItem } from "../model/conversation.ts";

@@ -1,4 +1,4 @@
-/** Times and lengths, in few words. */
+/** Times and durations in few words. */
 
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.max(1, Math.round(ms))} ms`;
@@ -24,7 +24,7 @@ export function exactly(time: number): string {
   return whole.format(time);
 }
 
-/** As people where one is write a number. */
+/** A number in the format of the person's locale. */
 export function digits(number: number): string {
   return numbers.format(number);
 }

@@ -1,4 +1,4 @@
-/** That something is going on, for how long, and what: also when nothing is said for a while. */
+/** The current activity of a turn and its duration, also while no text arrives. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../model/conversation.ts";
@@ -8,7 +8,7 @@ import { duration } from "./words.ts";
 
 const QUIET_MS = 10_000;
 
-/** The time, each second anew while something runs. */
+/** The current time, updated each second while something runs. */
 export function useSeconds(isRunning: boolean): number {
   const [now, setNow] = useState(Date.now);
   useEffect(() => {
