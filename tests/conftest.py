@@ -1,4 +1,4 @@
-"""What every test stands on: asyncio, and an environment in which nobody's own settings, keys or data are seen."""
+"""Fixtures for all tests: asyncio, and an environment without the developer's own settings, keys and data."""
 
 import os
 from collections import Counter
@@ -24,7 +24,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What could not be tested here is said aloud, once for each reason."""
+    """Prints each reason for which tests could not run here, once."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
     reasons = Counter(str(where[2]) for where in skipped if isinstance(where, tuple))
     for reason, count in sorted(reasons.items()):

@@ -1,4 +1,4 @@
-"""What is taken apart with certainty, and that everything else is not. tests/security compares it with real bash."""
+"""Command lines that are parsed with certainty, and those that are not. tests/security compares it with real bash."""
 
 import shutil
 import subprocess

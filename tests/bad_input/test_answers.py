@@ -101,7 +101,7 @@ async def settled(session: Session) -> str:
 
 
 async def check_race(session: Session, receipts: list[Answered | Stopped | str]) -> tuple[str, str]:
-    """What became of the answer and of the turn, after comparing both receipts with the log."""
+    """The outcome of the answer and of the turn, after both receipts were compared with the log."""
     answer = next((found for found in receipts if isinstance(found, Answered | str)), "")
     stopped = next(found for found in receipts if isinstance(found, Stopped))
     (completed,) = await bodies_of(session, PermissionCompleted)

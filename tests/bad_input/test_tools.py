@@ -39,7 +39,7 @@ def giving(value: Any) -> Tool:
 
 
 async def result_of(database: Path, broken: Tool, **settings: Any) -> ToolCompleted:
-    """What became of one call; afterwards the same session answers another message."""
+    """The result of one call; afterwards the same session answers another message."""
     model = ScriptedModel(told(use=(call("broken"), Reply(text="Noted.")), now=(Reply(text="Here."),)))
     async with runtime_on(database, model, tools=[broken], **settings) as runtime, patience():
         session = await runtime.session()

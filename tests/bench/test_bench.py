@@ -22,7 +22,7 @@ from bench.sections import names_of
 LAX, STRICT = "1e-9", "1e9"
 
 FETCHED = "http_peers"
-"""What this is about has to be fetched: no test may need a network."""
+"""Skipped here because it needs a download: no test may need a network."""
 
 PAGE = "page_"
 """These need a browser, and have tests of their own."""

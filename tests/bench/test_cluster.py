@@ -1,5 +1,5 @@
-"""What the cluster's figures rest on: a bare append that is as fenced as ours, readers that notice what is missing,
-databases of which as many sessions can be claimed as is said, and nothing left behind."""
+"""The tools behind the cluster's figures: a bare append with the same fence check, readers that notice gaps, databases
+with as many claimable sessions as stated, and nothing left behind."""
 
 import asyncio
 from collections.abc import AsyncIterator

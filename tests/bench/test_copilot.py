@@ -1,4 +1,4 @@
-"""What the Copilot figures rest on: a client that notices when a turn went wrong, and looks into another process."""
+"""The tools behind the Copilot figures: a client that notices a failed turn, and looks into another process."""
 
 import asyncio
 import os

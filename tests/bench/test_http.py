@@ -1,4 +1,4 @@
-"""What the HTTP figures rest on: a client that notices when an answer is not whole, a relay that sends every token by
+"""The tools behind the HTTP figures: a client that notices an incomplete answer, a relay that sends every token by
 itself, and a look into the database."""
 
 import asyncio

@@ -49,7 +49,7 @@ async def worker(place: Place, database: str) -> AsyncIterator[Piped]:
 
 
 async def rows_of(database: str) -> list[Any]:
-    """What a look could have changed. (A process renews itself meanwhile.)"""
+    """Everything that a survey could have changed, without the heartbeats of processes."""
     if database.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as file:
             return [file.execute(f"SELECT {what}").fetchall() for what in ("token FROM process", "* FROM session")]

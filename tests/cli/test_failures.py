@@ -1,4 +1,4 @@
-"""Whatever is wrong ends as one sentence with a stable code and an exit status, and never as a traceback."""
+"""Every failure is one sentence with a stable code and an exit status, and never a traceback."""
 
 import asyncio
 import ctypes

@@ -1,4 +1,4 @@
-"""What a terminal shows of a log: harmless whatever is in it, and the same however it was read."""
+"""The log on a terminal: without characters that a terminal obeys, and the same live or loaded."""
 
 from typing import Any
 

@@ -15,7 +15,7 @@ from tests.valkey_server import Valkey
 
 @pytest.fixture
 def database(tmp_path: Path, postgres_url: str) -> Path:
-    """What a fault test is given: the file that is not there, and beside it where the database is."""
+    """The place of a fault test: a file that does not exist, and the URL of the database."""
     database = tmp_path / "holdfast.db"
     note_beside(database).write_text(postgres_url)
     return database

@@ -45,7 +45,7 @@ class Network:
     def __init__(self, name: str) -> None:
         self.name = name
         self.before = ("ip", "netns", "exec", name)
-        """What is put in front of a command that is to run in it."""
+        """The prefix of a command that runs in it."""
         _ip("-n", name, "link", "set", "lo", "up")
         self.to_database = Way(name, 0)
         self.to_model = Way(name, 1)

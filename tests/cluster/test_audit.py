@@ -1,4 +1,4 @@
-"""What the tests of a cluster look with: shown a trespass, it must see it."""
+"""The audit of the cluster tests: it must detect a trespass."""
 
 from datetime import UTC, datetime
 

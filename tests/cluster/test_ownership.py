@@ -70,7 +70,7 @@ async def test_fault_4_a_hundred_turns_of_a_killed_worker_are_claimed_within_the
 
 
 async def check_effects(cluster: Cluster, client: Client) -> None:
-    """What was in doubt is told to the model, or repeated: as its tool says."""
+    """A call in doubt is reported to the model, or repeated, as its tool declares."""
     for name in HOLDING:
         (result,) = bodies(await client.events(name), "tool.execution_complete")
         assert (result["success"], result["error"]) == (False, "interrupted")

@@ -32,7 +32,7 @@ WORDS = LONG.split()
 
 
 class Reading:
-    """What one reader was shown of a message, piece by piece."""
+    """The pieces of a message that one reader got."""
 
     def __init__(self, frames: AsyncIterator[Frame]) -> None:
         self._frames = frames

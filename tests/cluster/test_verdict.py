@@ -1,4 +1,4 @@
-"""What chaos is judged by can fail: an owner that starves is seen."""
+"""The verdict of the chaos test can fail: a starving owner is detected."""
 
 import random
 from collections import Counter

@@ -1,5 +1,5 @@
-"""What the tests of a cluster are told in: nodes as processes of their own, a model that can be held, clients of any
-node, and what the database itself noted of who wrote what."""
+"""The world of the cluster tests: nodes as processes of their own, a model that can be held, clients of any node, and
+the database's own record of every write."""
 
 import asyncio
 import contextlib

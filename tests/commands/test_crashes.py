@@ -259,7 +259,7 @@ async def test_a_supervisor_killed_at_any_moment_is_never_silent(root: Path, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, 49))
 async def test_a_supervisor_killed_at_any_step_starts_nothing_twice(root: Path, tmp_path: Path, at: int) -> None:
-    """What it wrote down is true: one that is said not to have run has not, one that is said to have ended has."""
+    """The records are true: a command recorded as not started has not run, and one recorded as ended has ended."""
     trace = tmp_path / "trace"
     key, what = new_key(), spec(f"echo ran >> {trace}; echo said; echo more >&2; exit 7")
     launched = await asyncio.create_subprocess_exec(

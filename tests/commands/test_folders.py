@@ -64,7 +64,7 @@ async def test_a_kill_ends_nobody_who_has_the_same_key_in_another_folder(command
 
 
 def marked(status: CommandStatus) -> list[int]:
-    """Who has its mark, of those that are its program already."""
+    """The processes with its mark that already run its program."""
     wanted = f"{MARK}={status.record.mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():

@@ -1,4 +1,4 @@
-"""What a command leaves behind is known for as long as it runs, has a ceiling, and can be killed."""
+"""Processes that a command leaves behind are watched as long as they run, have a time limit, and can be killed."""
 
 import asyncio
 import os

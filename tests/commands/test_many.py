@@ -29,7 +29,7 @@ CEILING = 100_000
 
 @pytest.fixture
 async def trace(root: Path) -> Path:
-    """What the supervisor that is there from now on does."""
+    """The trace of a supervisor that notes its work; it serves the commands of the test."""
     launched = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.commands.noting", str(root), msgspec.json.encode(SETTINGS).decode()),
         cwd=REPOSITORY,

@@ -1,4 +1,4 @@
-"""What was written can be read by its offset: all of it, or the beginning and the end."""
+"""Output is readable by its offset: all of it, or the beginning and the end."""
 
 import itertools
 import tempfile

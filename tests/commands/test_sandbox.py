@@ -49,7 +49,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 async def said(commands: Commands, sandbox: Sandbox, command: str, **how: object) -> str:
-    """What a command in the sandbox prints, errors as well."""
+    """The output of a command in the sandbox, with its errors."""
     key, _ = await ran(commands, sandbox.spec(command, merged=True, **how))  # type: ignore[arg-type]
     return (await everything(commands, key)).decode()
 

@@ -31,7 +31,7 @@ Tamper = Callable[[Evidence], Evidence]
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Evidence]:
-    """What a calm run of a scenario left behind."""
+    """The evidence of a run of a scenario without kills."""
 
     @cache
     def of(name: str) -> Evidence:

@@ -120,7 +120,7 @@ def test_a_message_that_postgresql_acknowledged_outlives_its_power(defect: str, 
 
 
 def outcomes(disk: Disk, name: str = "db") -> set[bytes | None]:
-    """What many cuts leave of a file; None if it is not there."""
+    """The contents of a file after many cuts; None if it does not exist."""
     return {disk.after_a_cut(random.Random(seed)).get(name) for seed in range(300)}
 
 

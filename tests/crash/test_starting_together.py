@@ -8,7 +8,7 @@ from holdfast.store.sqlite.migrations import MIGRATIONS, migrate
 
 
 def make_at_once(path: Path) -> bool:
-    """What another process does that is a little faster; False if it has to wait."""
+    """Creates the database as a slightly faster process would; False if that has to wait."""
     other = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         other.executescript(

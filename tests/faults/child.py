@@ -63,7 +63,7 @@ def say(line: dict[str, Any]) -> None:
 
 
 class Telling(logging.Handler):
-    """What the runtime logs, the parent hears."""
+    """Forwards the log of the runtime to the parent."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say({"log": record.getMessage()})
@@ -106,7 +106,7 @@ def tools_of(gates: Gates, journal: Path) -> list[Tool]:
 
 
 class Commands:
-    """What the parent may ask for."""
+    """The commands of the parent."""
 
     def __init__(self, runtime: Runtime, gates: Gates, end: asyncio.Event) -> None:
         self._runtime = runtime

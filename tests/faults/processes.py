@@ -163,6 +163,6 @@ def _environment(database: Path, more: dict[str, Any]) -> dict[str, str]:
 
 
 def journal_of(database: Path) -> list[str]:
-    """What the tools of all children did, in order: the call's key and a word."""
+    """The effects of the tools of all children, in order: the call's key and a word."""
     journal = database.with_name("journal")
     return journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []

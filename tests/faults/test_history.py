@@ -1,4 +1,4 @@
-"""What reaches the provider: every call with its one result, in order, and people's words as they typed them."""
+"""The history for the provider: every call with its one result, in order, and people's words as they typed them."""
 
 import asyncio
 import json

@@ -97,7 +97,7 @@ async def test_a_session_that_kills_whoever_loads_it_is_given_up_and_the_others_
 
 
 async def test_a_turn_that_cant_be_loaded_is_ended_by_what_the_row_of_its_session_says(database: Path) -> None:
-    """What kills is in the unfinished turn itself: not even that can be read."""
+    """The unfinished turn itself kills its reader: not even that can be read."""
     async with runtime_on(database, work=False) as sender, patience():
         session = sender.open("bad")
         async with child_on(database, script=SCRIPT, holds=["model:1"], **SHORT_LEASE) as first:

@@ -1,4 +1,4 @@
-"""Who runs a session, and what becomes of it when that process stops, sleeps, dies or can't say that it lives."""
+"""The holder of a session, and the session's fate when that process stops, sleeps, dies or can't send its heartbeat."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""What a session asks of people and clients outlives every process, is answered once, and dies with its turn."""
+"""A request outlives every process, is answered once, and is closed with its turn."""
 
 import asyncio
 import signal

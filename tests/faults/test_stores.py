@@ -163,7 +163,7 @@ def disks_can_be_made() -> bool:
 
 
 async def send_until_full(child: Child) -> tuple[list[str], str]:
-    """What was acknowledged, and the code of the first refusal."""
+    """The acknowledged messages, and the code of the first refusal."""
     acknowledged: list[str] = []
 
     async def send_on() -> None:

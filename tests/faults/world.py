@@ -1,5 +1,5 @@
-"""What the fault tests are told in: runtimes on a file, a model that says what it is told to, gates that hold things
-still, and a log that is checked whenever it is read."""
+"""The world of the fault tests: runtimes on a file, a scripted model, gates that pause it, and a log that is checked
+whenever it is read."""
 
 import asyncio
 from collections import Counter
@@ -215,7 +215,7 @@ Whole = tuple[list[tuple[int, str, bytes]], dict[tuple[str, int], str]]
 
 
 def whole(readings: Iterable[object]) -> Whole:
-    """What two readings are compared by: the events in order, and each block of each message, byte for byte."""
+    """A reading in comparable form: the events in order, and each block of each message, byte for byte."""
     events: list[tuple[int, str, bytes]] = []
     blocks: dict[tuple[str, int], str] = {}
     for reading in readings:

@@ -11,7 +11,7 @@ from tests.http.world import LONG, Client, Frame, Model, Place, Server, code_of,
 
 
 async def until_idle(client: Client, session: str, *, after: str = "", query: str = "") -> list[Frame]:
-    """What a reader is told up to the end of a turn."""
+    """The frames that a reader gets up to the end of a turn."""
     found = []
     async with patience(), client.follow(session, after=after, query=query) as frames:
         async for frame in frames:

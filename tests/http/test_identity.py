@@ -1,4 +1,4 @@
-"""Who is let in: by the token of a start, or by a key. And that nobody finds anything of anybody else's."""
+"""Authentication by the token of a local server or by a key; no owner finds another owner's data."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""What is chosen with a message: where its writer is, who answers, how long that one may think."""
+"""The options of a message: the context of its writer, the model, and the thinking budget."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ def asked(model: Model, index: int = -1) -> dict[str, Any]:
 
 
 def told(model: Model) -> list[str]:
-    """What the model was sent last, without the marks of where it is from."""
+    """The last message that the model was sent, without the marks of its origin."""
     return [unmarked(found["content"]) for found in asked(model)["messages"]]
 
 

@@ -1,4 +1,4 @@
-"""What owners note about their sessions: what they have seen, which are pinned, and their programs' metadata."""
+"""Annotations of sessions: the seen position, pins, and metadata."""
 
 import asyncio
 from typing import Any

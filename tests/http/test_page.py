@@ -12,7 +12,7 @@ from tests.http.world import Client, Server, code_of
 BUILT = Path(__file__).parents[2] / "src" / "holdfast" / "web" / "built"
 
 FIRST_LOAD_BYTES = 80_000
-"""What the first visit may cost, packed."""
+"""The most compressed bytes of a first visit."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a session asks is listed with all that is asked, and answered once, by whoever comes."""
+"""Open requests are listed with their content, and the first answer counts."""
 
 import signal
 from pathlib import Path
@@ -29,7 +29,7 @@ async def answered(client: Client, session: str, request: dict[str, Any], **answ
 
 
 async def until_idle(client: Client, session: str) -> list[str]:
-    """What was said, once the turn that goes on by itself has ended."""
+    """The messages after the continued turn has ended."""
     async with client.follow(session) as frames:
         async for frame in frames:
             if frame.kind == "event" and frame.data["type"] == "holdfast.turn_ended":

@@ -16,7 +16,7 @@ ADA = Identity(owner=Owner("ada"), role="user", name="ada")
 
 
 class Connection:
-    """What a web server gives an application for one request."""
+    """The connection that a web server gives an application for one request."""
 
     def __init__(self) -> None:
         self.sent = b""

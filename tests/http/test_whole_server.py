@@ -1,4 +1,4 @@
-"""What is about the server and not about one session: the overview, the models, its health, its figures, its page."""
+"""Routes about the whole server: the overview, the models, its health, its metrics, its page."""
 
 import re
 

@@ -177,7 +177,7 @@ class Server:
         return self.token_file.read_text().strip()
 
     def client(self, token: str | None = None, **more: Any) -> "Client":
-        """Whoever shows this token; with none, the one person that a local server is for."""
+        """A client with this token; without one, with the token of the local server."""
         bearer = self.token if token is None else token
         headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
         return Client(base_url=self.url, headers=headers, **more)
@@ -219,7 +219,7 @@ class Client(httpx.AsyncClient):
         return await self.post(f"/v1/sessions/{session}/stream", json={"text": text, **more}, headers=accept)
 
     async def texts(self, session: str) -> list[str]:
-        """What people and the model said, in order."""
+        """The messages of people and of the model, in order."""
         messages = (await self.get(f"/v1/sessions/{session}", params={"limit": 200})).json()["messages"]
         return [text for message in messages for text in _texts(message)]
 

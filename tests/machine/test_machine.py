@@ -31,7 +31,7 @@ class Sending(msgspec.Struct):
     session: str
     delivery: str
     texts: list[str]
-    """What it may say: the last text that was acknowledged."""
+    """The text that it may have: the last one that was acknowledged."""
     removed: bool = False
 
 
@@ -275,7 +275,7 @@ class PublicOperations(RuleBasedStateMachine):
         assert current is None
 
     def _check_messages(self, found: str, said: list[message.UserMessage]) -> None:
-        """What was accepted is there once, with its last text, in order; unless its receipt says it was removed."""
+        """Every accepted message is in the log once, with its last text, in order, unless it was removed."""
         count = Counter(body.message_id for body in said)
         contents = {body.message_id: body.content for body in said}
         order: dict[str, list[str]] = {"steer": [], "enqueue": []}

@@ -54,7 +54,7 @@ def tools(marks: Path) -> list[Tool]:
 
 
 class Verbs:
-    """What the other end of the pipe may ask for."""
+    """The commands that come through the pipe."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -27,7 +27,7 @@ CONFINED: Final = (
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What a command did: the programs that were started, with their words, and the files that are new."""
+    """The effects of a command: the programs that it started, with their words, and the new files."""
 
     started: list[tuple[str, ...]]
     files: list[str]

@@ -1,4 +1,4 @@
-"""What the security tests share with those of the command line, of commands, of HTTP and of the page."""
+"""Fixtures shared with the tests of the command line, of commands, of HTTP and of the page."""
 
 from tests.cli.conftest import place
 from tests.commands.conftest import commands, root, sandbox

@@ -22,7 +22,7 @@ def script(tool: str) -> ScriptedModel:
 
 
 async def told(folder: Path, tool: str, *, role: Role, environ: dict[str, str]) -> str:
-    """What the model is told of a command that its session is allowed to run."""
+    """The result for the model of a command that its session is allowed to run."""
     config = load({"data_dir": str(folder / "data")}, environ)
     async with Runtime(config=config, model=script(tool), role=role) as runtime:
         session = await runtime.session(working_directory=str(folder), tools=TOOLS, allow=("shell",))

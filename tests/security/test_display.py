@@ -1,4 +1,4 @@
-"""What is approved is what is seen: all of it, and no character of it that a screen would obey or hide."""
+"""A person sees all of what they approve, with escapes for characters that a screen would obey or hide."""
 
 import json
 import re

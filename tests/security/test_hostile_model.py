@@ -97,7 +97,7 @@ class Canaries:
         return {name for name, word in self.words.items() if word in text}
 
     def files(self) -> dict[str, object]:
-        """What could have been changed, as it is now."""
+        """The current state of everything that could have been changed."""
         own = (path for place in (self.private, self.bob) for path in place.rglob("*"))
         data = (self.data / name for name in ("canary.txt", "config.toml", "environment", "owned"))
         found = {str(path): path.read_bytes() for path in (*own, *data) if path.is_file()}
@@ -185,7 +185,7 @@ class World:
         self._names: dict[str, str] = {}
 
     async def prepare(self) -> None:
-        """What lies about in the working directory, and what Bob has: a session, a task, its output."""
+        """Files in the working directory, and Bob's data: a session, a task, its output."""
         (self.work / "sub").mkdir(parents=True)
         (self.work / "a.txt").write_text("plain words\n")
         for name, place in (
@@ -496,7 +496,7 @@ async def test_control_without_a_sandbox_and_with_all_rights_every_check_fails()
 
 
 def _people_are_shown_the_very_command(played: Played) -> None:
-    """Whatever the model says of it, and whatever it puts around it."""
+    """With any words of the model about the call, and any text around it."""
     shown = {request["tool_call_id"]: request["details"] for request in played.requests}
     for call in played.hostile_calls():
         if call["name"] == "exec" and call["toolCallId"] in shown:

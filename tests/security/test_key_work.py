@@ -1,4 +1,4 @@
-"""Whoever tries keys makes the same work with an id that is known as with one that is not: time tells nothing."""
+"""A wrong key costs the same work with a known id as with an unknown one, so that the time reveals nothing."""
 
 from pathlib import Path
 from typing import Any

@@ -29,7 +29,7 @@ S = "/v1/sessions/{session_id}"
 
 
 class Entry(NamedTuple):
-    """What a route takes so that nothing but who asks can be wrong, and whom it is for."""
+    """A valid request for a route, so that only the caller can be wrong, and the role that the route is for."""
 
     body: Any = None
     query: str = ""
@@ -213,7 +213,7 @@ async def belongings(ada: Client, work: Path) -> dict[str, str]:
 
 
 def bearers(people: People) -> dict[str, dict[str, str]]:
-    """What strangers show, and it is nobody's."""
+    """Credentials of strangers, which belong to no owner."""
     good = people.keys["ada"]
     return {
         "nothing": {},

@@ -1,4 +1,4 @@
-"""What was allowed for always is listed with who granted it, when and where, and is taken back at once, everywhere."""
+"""Permissions for always are listed with their origin, and a revocation takes effect at once, everywhere."""
 
 import json
 from pathlib import Path

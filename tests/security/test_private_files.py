@@ -1,4 +1,4 @@
-"""Whatever Holdfast keeps is for its user alone from the moment it is made, and whoever opens it to others is told."""
+"""Holdfast's files are readable by their user alone from their creation, and a file opened to others is reported."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from tests.wire.copilot.methods.world import desk_at
 
 @pytest.fixture(autouse=True)
 def _generous_umask() -> Iterator[None]:
-    """What nobody sees to is open to everybody."""
+    """A umask with which new files are open to everybody."""
     before = os.umask(0)
     yield
     os.umask(before)

@@ -1,4 +1,4 @@
-"""What people and tools say can't pass for the runtime's own notes, and text from outside can't end its own quote."""
+"""Text of people and tools can't pass for the runtime's own notes, and text from outside can't end its own quote."""
 
 import re
 from pathlib import Path

@@ -54,7 +54,7 @@ BEYOND: dict[str, dict[str, Any]] = {
         "provider": {"base_url": "http://127.0.0.1:1/v1", "api_key": "k"},
     },
 }
-"""What an admin's session may have, and a user's may not."""
+"""Options of a session that only admins may use."""
 
 
 def given(folder: Path, what: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What shell rules with patterns let through, compared with what real bash does with it.
+"""Commands that shell rules with patterns allow, compared with the behaviour of real bash.
 
 `hostile_commands.jsonl` has commands that try to do more than run an allowed program, each with what bash makes of it;
 `plain_commands.jsonl` has commands that rules are there for. What is let through is run in a box, and has to start just

@@ -39,7 +39,7 @@ TRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "go below": ("exec", {"command": "cat secret.txt; touch planted.txt", "work_dir": "deep"}),
     "stay": ("exec", {"command": "cat secret.txt; touch planted.txt", "run_in_background": True}),
 }
-"""What a model tries in the folder: by what it is asked."""
+"""The calls that the model makes in the folder, by the message."""
 
 
 def script(folder: Path) -> Script:

@@ -1,4 +1,4 @@
-"""What the stories are told with: a model that says what the story needs, and a way to wait."""
+"""Helpers of the stories: a scripted model, and a way to wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

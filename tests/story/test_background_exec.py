@@ -72,7 +72,7 @@ def write(pipe: Path, text: str = "go\n") -> None:
 
 
 def result_of(call: dict[str, Any], number: int = 0) -> dict[str, Any]:
-    """What a tool gave back, as the model was told."""
+    """The result of a tool, as the model sees it."""
     results = [message for message in call["messages"] if message["role"] == "tool"]
     decoded: dict[str, Any] = msgspec.json.decode(unmarked(texts_of(results[number])))
     return decoded

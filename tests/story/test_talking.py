@@ -196,6 +196,6 @@ async def test_deleting_a_session_stops_what_it_does(database: Path) -> None:
 
 
 async def messages(readings: AsyncIterator[Reading]) -> list[str]:
-    """What people said, in order."""
+    """The messages of people, in order."""
     found = [reading.body async for reading in readings if isinstance(reading, Event)]
     return [body.content for body in found if isinstance(body, UserMessage)]

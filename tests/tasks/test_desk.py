@@ -1,4 +1,4 @@
-"""What tools, people and clients may do with a session's tasks: list, find, read, wait, kill."""
+"""The operations on a session's tasks for tools, people and clients: list, find, read, wait, kill."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.tasks.world import QUICK, SECRET, Machine, Machines, is_running, let_
 pytestmark = pytest.mark.anyio
 
 LONG = 60.0
-"""What no wait of these tests comes to."""
+"""Longer than any wait of these tests."""
 
 
 # Ids

@@ -1,4 +1,4 @@
-"""What a task is taken for now, and under its name, though it was something else before."""
+"""The current state of a task after a stall, under a name that was used again, and in an unusual folder."""
 
 import os
 from pathlib import Path

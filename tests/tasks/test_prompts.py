@@ -1,4 +1,4 @@
-"""What looks as if a command waits for somebody to type, and what does not."""
+"""Detection of output that ends in a prompt: the command waits for input."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What turns do with the commands of their calls: written down before they start, and never left to nobody."""
+"""The commands of a turn's calls: recorded before they start, and always watched."""
 
 import asyncio
 import threading

@@ -42,10 +42,10 @@ class Session:
         self.key = lease.key
         self.shell = shell
         self.shown: list[str] = []
-        """What people were shown while something ran."""
+        """The progress that people saw while something ran."""
         self.to_background = asyncio.Event()
         self.is_interrupted = True
-        """What a cancelled tool is told: that the turn was stopped, or that only this process lets go."""
+        """The cause that a cancelled tool gets: the turn was stopped, or only this process releases the session."""
         self.max_running_tasks = 20
         self.lease_seconds_left = math.inf
         self._fence = lease.fence
@@ -106,7 +106,7 @@ class Session:
         return result
 
     async def use(self, tool: Tool, directory: Path | None, **arguments: Any) -> str:
-        """What the model is told."""
+        """The result as the model sees it."""
         return (await self.outcome(tool, directory, **arguments)).content
 
     async def told(self, tool: Tool, directory: Path | None, **arguments: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def result(stdout: str = "", stderr: str = "", exit_code: int | None = 0) -> dic
 
 
 async def whole_file(session: Session) -> bytes:
-    """What the plain file holds of the only command of a session."""
+    """The content of the output file of a session's only command."""
     (row,) = await session.rows()
     return await asyncio.to_thread(Path(row.output_file).read_bytes)
 

@@ -1,4 +1,4 @@
-"""What people are told about a command. When in doubt, nothing is read-only and nothing can be approved for good."""
+"""The summary of a command for people. In doubt, it is not read-only and can't be approved for always."""
 
 import time
 

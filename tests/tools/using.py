@@ -37,14 +37,14 @@ def context(
 
 
 def asked(tool: Tool, directory: Path | None, **arguments: Any) -> PermissionAsk:
-    """What the tool asks permission for."""
+    """The permission that the tool requests."""
     found = tool.asks(tool.parse(json.dumps(arguments)), directory)
     assert found
     return found
 
 
 async def use(tool: Tool, directory: Path | None, **arguments: Any) -> str:
-    """What the model is told."""
+    """The result as the model sees it."""
     result = await outcome(tool, directory, **arguments)
     return result.content
 

@@ -73,7 +73,7 @@ async def client(person: Person) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="module")
 async def packages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the page is built with, and looked at."""
+    """The tools that build the page and open it."""
     kept = getattr(request.config, "cache", None)  # pytest may be told to keep none
     cache: Path = kept.mkdir("page-packages") if kept else tmp_path_factory.mktemp("page-packages")
     return await sources.packages(cache)

@@ -44,7 +44,7 @@ class Drawing:
         self._page: Page = self._done(self._opened)
 
     def drawn(self, pieces: Sequence[str]) -> tuple[list[Element], int]:
-        """What a text that comes in these pieces is drawn with, and how often a script of it ran."""
+        """The elements that a text in these pieces is rendered with, and how often a script of it ran."""
         elements, hurts = self._done(lambda: self._page.evaluate("(pieces) => [drawn(pieces), hurts]", list(pieces)))
         return [(name, dict(attributes)) for name, attributes in elements], hurts
 

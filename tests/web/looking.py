@@ -21,13 +21,13 @@ PATIENCE_MS = 45_000
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
 NO_LINE = r"Failed to load resource: net::ERR_"
-"""What a browser notes about a server that is not there."""
+"""The error that a browser logs about an unreachable server."""
 
 expect.set_options(timeout=PATIENCE_MS)
 
 
 class Person:
-    """Whatever goes wrong in one of the tabs is noted, and fails the test that does not expect it."""
+    """A person with tabs. Every error in a tab is recorded, and fails a test that does not expect it."""
 
     def __init__(self, context: BrowserContext, server: Server, url: str) -> None:
         self.context = context
@@ -128,7 +128,7 @@ class Tab:
         return self.page.get_by_role("button", name=name, exact=isinstance(name, str))
 
     async def said(self) -> list[str]:
-        """What people and the model said, in order, as plain text."""
+        """The messages of people and of the model, in order, as plain text."""
         texts: list[str] = await self.log.locator(".bubble, .markdown").all_inner_texts()
         return [text.strip() for text in texts]
 
@@ -139,7 +139,7 @@ class Tab:
         await self.box.press(key)
 
     async def until_idle(self) -> None:
-        """Whatever was sent has been answered, and all of it is here."""
+        """Wait until every message is answered, and the page shows all of it."""
         await expect(self.log.locator(".outgoing")).to_have_count(0)
         async with self.person.client() as client:
             head = await until(lambda: _head_at_rest(client, self.session))

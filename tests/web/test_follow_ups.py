@@ -1,4 +1,4 @@
-"""What is said while a turn runs, and what is not yet said: it waits in sight, and none of it is lost."""
+"""Messages during a turn, and drafts: they are visible while they wait, and none is lost."""
 
 import re
 

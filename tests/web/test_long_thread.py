@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 TURNS = 1_000
 MOST_ELEMENTS = 6_000
-"""What is drawn at once of a thread that has, whole, several times as many."""
+"""The most elements in the page at once, for a thread with several times as many."""
 
 
 async def long_session(client: Client, model: Model) -> str:

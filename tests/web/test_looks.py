@@ -32,7 +32,7 @@ def script(model: Model) -> None:
 
 
 async def overflows(tab: Tab) -> list[str]:
-    """What reaches beyond the sides of the page, and does not scroll within itself."""
+    """The elements that reach beyond the sides of the page without a scroll bar of their own."""
     found: list[str] = await tab.page.evaluate(OVERFLOWS)
     return found
 
@@ -101,7 +101,7 @@ def axe(packages: Path) -> str:
 
 
 async def findings(tab: Tab, axe: str) -> list[str]:
-    """What makes it hard to use for somebody: serious or critical, by the rules of axe."""
+    """The serious and critical accessibility violations, by the rules of axe."""
     await tab.page.evaluate(axe)
     found: dict[str, Any] = await tab.page.evaluate("axe.run({ resultTypes: ['violations'] })")
     return [

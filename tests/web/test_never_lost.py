@@ -25,7 +25,7 @@ async def person_at(browser: Browser, server: Server) -> AsyncIterator[Person]:
 
 
 async def same_as_undisturbed(tab: Tab, client: Client) -> list[str]:
-    """What the tab shows, which is what one shows that comes only now."""
+    """The text of the tab, which equals that of a newly opened one."""
     fresh = await tab.person.tab(tab.session)
     await fresh.until_idle()
     shown = await tab.said()

@@ -1,4 +1,4 @@
-"""What waits for a person: it is answered once, by whoever is first, wherever that is."""
+"""Requests to people on the page: the first answer counts, from whichever tab or surface it comes."""
 
 import re
 

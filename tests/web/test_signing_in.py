@@ -1,4 +1,4 @@
-"""Who may see something: by the link that the server printed, or by a key; nobody else sees a thing."""
+"""Signing in with the link that the server printed, or with a key; nothing is visible without."""
 
 from pathlib import Path
 

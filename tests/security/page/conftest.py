@@ -1,4 +1,4 @@
-"""What these tests share with those of the page."""
+"""Fixtures shared with the tests of the page."""
 
 from tests.web.conftest import browser, chromium_address, client, home, model, own_home, person, server
 

@@ -1,4 +1,4 @@
-"""Whatever a model writes, the page draws it with a few harmless elements, and none of it runs."""
+"""The page renders any text of a model with a few harmless elements, and runs none of it."""
 
 import re
 from typing import Final

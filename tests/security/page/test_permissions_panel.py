@@ -1,4 +1,4 @@
-"""What was allowed for always is listed on the page, and taken back there."""
+"""Permissions for always are listed and revoked on the page."""
 
 import pytest
 from playwright.async_api import expect

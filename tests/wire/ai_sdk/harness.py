@@ -44,7 +44,7 @@ _AnyChunk: Any = Union[tuple(_kinds)]  # noqa: UP007 - made of a list
 
 
 class Home:
-    """What one server after another is started on."""
+    """The folders and the model of one server after another."""
 
     def __init__(self, folder: Path, model: Model) -> None:
         self.model = model

@@ -136,7 +136,7 @@ _names = itertools.count(1)
 
 
 class Seen(msgspec.Struct, rename="camel"):
-    """What a client has."""
+    """The state of a client."""
 
     status: str
     error: str | None

@@ -111,7 +111,7 @@ class Stage:
         return Reading(told)
 
     async def next_leg(self) -> Reading:
-        """What follows where the turn waits now. All of it will have been answered."""
+        """The next leg of a turn that waits. All requests will have been answered."""
         turn = await last_turn(self.operations.store, self.key)
         assert turn is not None
         row = await self.session.look()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.anyio
 
 
 def texts(call: dict[str, Any]) -> list[str]:
-    """What was said in a conversation, as the model was sent it."""
+    """The messages of a conversation, as the model was sent them."""
     return [str(message["content"]) for message in call["messages"] if message["role"] in ("user", "assistant")]
 
 

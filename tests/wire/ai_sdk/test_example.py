@@ -28,7 +28,7 @@ def folder(packages: Path, tmp_path: Path) -> Path:
 
 
 class Terminal:
-    """What one would see, and type."""
+    """The example as a person sees it and types into it."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""What is sent, and what its sender is told."""
+"""Messages that are sent, and the responses to their senders."""
 
 import asyncio
 from typing import Any

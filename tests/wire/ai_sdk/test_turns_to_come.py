@@ -32,7 +32,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
 
 
 class Told:
-    """What is told, as it comes."""
+    """The chunks of a stream as they arrive."""
 
     def __init__(self, told: AsyncGenerator[list[UiChunk], None]) -> None:
         self.chunks: list[UiChunk] = []

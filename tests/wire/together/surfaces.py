@@ -33,11 +33,11 @@ from tests.wire.copilot.harness import Heard, patience
 _numbers = itertools.count(1)
 
 Said = list[tuple[str, str]]
-"""Who said what, oldest first: `user` or `assistant`, and the text."""
+"""The messages, oldest first: `user` or `assistant`, and the text."""
 
 
 class Surface(Protocol):
-    """What every one of them can do."""
+    """The operations that every surface has."""
 
     async def send(self, text: str) -> None:
         """It is accepted on return."""
@@ -262,7 +262,7 @@ class TerminalSurface:
         await self.terminal.until(f"\n{text}\n")
 
     async def said(self) -> Said:
-        """What the person typed was shown by the terminal as it was typed, without the mark that others' words have.
+        """The terminal showed the person's own words as they typed them, without the mark that others' words have.
         In these tests people ask, and the model does not."""
         said: Said = []
         for line in self.terminal.text.splitlines():

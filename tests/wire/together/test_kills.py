@@ -82,7 +82,7 @@ def answers(said: Said) -> list[str]:
 
 
 def check_cut(texts: list[str]) -> None:
-    """What was shown before the kill stays, and the answer after it is whole."""
+    """The text from before the kill stays, and the answer after it is complete."""
     cut, answer = texts
     assert cut
     assert ANSWER.startswith(cut)

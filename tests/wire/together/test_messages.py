@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def log_of(events: EventsSurface) -> Said:
-    """What was said, as the log has it."""
+    """The messages, as the log has them."""
     found: Said = []
     for event in await events.http.events(events.session):
         if event["type"] == "user.message":

@@ -144,7 +144,7 @@ async def with_a_queue(pair: Pair, model: Model, pipe: Callable[[str], Pipe]) ->
 
 
 async def stopped(talk: Talk) -> Any:
-    """What a stop did, asked for again under the same id as long as it does it."""
+    """The result of a stop, repeated under the same id until it is final."""
     path = f"/v1/sessions/{talk.name}/cancel"
     async with patience():
         while (said := await (await talk.request("POST", path, {"stop_id": "stop"})).json())["outcome"] == "stopping":
