@@ -337,7 +337,7 @@ async def test_an_earlier_conversation_is_shown_in_part_with_the_way_to_the_rest
 # Beside the conversation
 
 
-async def test_others_can_tell_that_somebody_is_there_to_ask(place: Place) -> None:
+async def test_an_open_chat_is_an_attachment_that_other_processes_see(place: Place) -> None:
     async with model(place), place.terminal("chat") as terminal:
         await terminal.until("ready")
         terminal.type("hello\r")

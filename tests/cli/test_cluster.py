@@ -78,7 +78,7 @@ async def test_a_worker_is_seen_with_what_it_says_of_itself(place: Place, databa
     assert (await seen(place, database))["processes"] == []
 
 
-async def test_without_anybody_who_works_something_is_wrong(place: Place, database: str) -> None:
+async def test_a_cluster_without_workers_is_a_problem(place: Place, database: str) -> None:
     await fill(database, place)
     async with Runtime(database=database, model=demo_model(), environ=environ(place.data), work=False, role="serve"):
         before = await rows_of(database)

@@ -346,7 +346,7 @@ async def test_wrong_keys_are_told_what_to_do_and_never_repeated(tmp_path: Path,
         assert wrong not in refused.err
 
 
-async def test_the_session_of_somebody_else_is_not_found(ada: Desk, ben: Desk) -> None:
+async def test_the_session_of_another_owner_is_not_found(ada: Desk, ben: Desk) -> None:
     session = lines_of((await ada.run("run", "hello", "--json")).out)[-1]["session_id"]
     for words in (("sessions", "show"), ("sessions", "delete", "--yes")):
         foreign, missing = await asyncio.gather(ben.run(*words, session), ben.run(*words, "never-was"))

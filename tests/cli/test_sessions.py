@@ -70,7 +70,7 @@ def test_the_line_of_a_session_counts_its_open_requests_and_queued_messages() ->
     assert "  queued (2 in queue)     Build it" in session_line(queued)
 
 
-async def test_a_session_is_deleted_only_when_somebody_says_so(place: Place) -> None:
+async def test_a_session_is_deleted_only_after_a_confirmation(place: Place) -> None:
     async with model(place):
         session = await session_of(place, "hello")
     refused = await place.run("sessions", "delete", session[:6])

@@ -262,7 +262,7 @@ async def test_too_many_messages_say_when_to_try_again(place: Place, model: Mode
 # Who is not there
 
 
-async def test_nobody_there_is_said_at_once() -> None:
+async def test_an_unreachable_server_is_reported_at_once() -> None:
     async with somebody_else(b"") as url:
         pass
     with pytest.raises(Unreachable) as refused:
@@ -282,7 +282,7 @@ async def test_nobody_there_is_said_at_once() -> None:
         http("401 Unauthorized", b""),
     ],
 )
-async def test_somebody_else_is_told_from_a_server_and_is_shown_no_key(answer: bytes) -> None:
+async def test_another_program_is_told_from_a_server_and_gets_no_key(answer: bytes) -> None:
     heard: list[bytes] = []
     async with somebody_else(answer, heard) as url:
         with pytest.raises(NotHoldfast) as refused:

@@ -31,7 +31,7 @@ async def run(name: str, *words: str, place: Place, server: Server, typed: str =
     return out.decode()
 
 
-async def test_somebody_asks_and_is_answered_without_a_key(place: Place) -> None:
+async def test_the_example_asks_a_local_server_without_a_key(place: Place) -> None:
     async with place.serve() as server:
         assert await run("ask.py", "good", "morning", place=place, server=server) == "Hello, world.\n"
 

@@ -275,7 +275,7 @@ async def test_the_ceiling_of_time_ends_it_with_the_reason(commands: Commands) -
     assert await everything(commands, key) == b"begun\n"
 
 
-async def test_nobody_waits_for_a_key_that_is_not_there(commands: Commands) -> None:
+async def test_waiting_for_an_unknown_key_is_refused(commands: Commands) -> None:
     key = new_key()
     assert await commands.status(key) is None
     for asked in (commands.wait(key), commands.read(key, 0, 1), commands.kill(key)):

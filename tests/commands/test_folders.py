@@ -177,7 +177,7 @@ async def test_an_unwatched_command_whose_folder_is_gone_is_dropped_as_well(tmp_
         await until(lambda: not is_running(pid))
 
 
-async def test_one_that_writes_much_does_not_wait_for_a_folder_that_is_gone(tmp_path: Path) -> None:
+async def test_a_command_with_much_output_does_not_wait_for_a_folder_that_is_gone(tmp_path: Path) -> None:
     root = tmp_path / "commands"
     os.mkfifo(tmp_path / "go")
     async with Commands(root, settings=SETTINGS) as commands:

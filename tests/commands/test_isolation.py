@@ -59,7 +59,7 @@ async def test_unconfined_commands_run_inside_of_nothing() -> None:
 # Whether there can be a sandbox
 
 
-async def test_without_bubblewrap_one_is_told_to_install_it(tmp_path: Path) -> None:
+async def test_without_bubblewrap_the_refusal_says_how_to_install_it(tmp_path: Path) -> None:
     isolation = Bubblewrap(network=True, hidden=(), search_path=str(tmp_path))
     found = await refusal(isolation)
     assert found.code == "sandbox_missing"
@@ -67,14 +67,14 @@ async def test_without_bubblewrap_one_is_told_to_install_it(tmp_path: Path) -> N
     assert refusal_of(isolation, tmp_path).code == "sandbox_missing"
 
 
-async def test_where_there_is_no_linux_one_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_linux_the_sandbox_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     found = await refusal(Bubblewrap(network=True, hidden=(), search_path=str(tmp_path)))
     assert found.code == "sandbox_unsupported"
     assert "needs Linux" in found.message
 
 
-async def test_where_namespaces_are_forbidden_one_is_told_what_bubblewrap_said(program: Path) -> None:
+async def test_without_namespaces_the_refusal_quotes_bubblewrap(program: Path) -> None:
     put(program, "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1")
     found = await refusal(confining(program))
     assert found.code == "sandbox_forbidden"

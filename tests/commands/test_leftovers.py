@@ -53,7 +53,7 @@ async def is_forgotten_by(commands: Commands) -> None:
 
 
 @pytest.mark.parametrize("leaving", [SILENT, HOLDS])
-async def test_it_meets_the_ceiling_of_its_command(commands: Commands, leaving: str) -> None:
+async def test_a_leftover_process_is_killed_at_the_time_limit_of_its_command(commands: Commands, leaving: str) -> None:
     key, end = await ran(commands, spec(f"{leaving} exit 3", limits=Limits(seconds=4)))
     assert (end.exit_code, len(end.left_behind)) == (3, 1)
     await until(lambda: all_dead(end.left_behind))

@@ -61,7 +61,7 @@ async def test_output_over_the_ceiling_is_read_in_pieces_with_pauses_and_output_
     assert all({one[0], following[0]} == {"piece", "rested"} for one, following in pairwise(over))
 
 
-async def test_one_that_writes_without_end_keeps_nobody_waiting(commands: Commands) -> None:
+async def test_a_command_with_endless_output_does_not_delay_others(commands: Commands) -> None:
     flood = new_key()
     await started(commands, flood, spec("yes", limits=Limits(output_bytes=CEILING)))
     assert (await commands.wait_for_output(flood, 10 * CEILING, PATIENCE_SECONDS)).output_bytes > 10 * CEILING

@@ -60,7 +60,7 @@ def test_of_a_stream_without_its_beginning_the_rest_of_a_secret_goes(at: int) ->
     assert set(shown) <= set(": x")
 
 
-def test_neither_says_what_it_knows() -> None:
+def test_the_repr_of_a_redaction_contains_no_secret() -> None:
     stream = RedactedStream(Redaction([SECRET]))
     stream.next(SECRET[:-1])
     assert (repr(Redaction([SECRET])), repr(stream)) == ("Redaction()", "RedactedStream()")

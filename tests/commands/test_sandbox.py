@@ -181,7 +181,7 @@ async def test_files_added_to_a_hidden_folder_later_stay_hidden(commands: Comman
     assert await everything(commands, key) == b"up\nlooked\n"
 
 
-async def test_one_can_work_in_a_hidden_folder(commands: Commands, sandbox: Sandbox) -> None:
+async def test_a_command_can_work_inside_a_hidden_folder(commands: Commands, sandbox: Sandbox) -> None:
     here = sandbox.data / "projects" / "one"
     here.mkdir(parents=True)
     told = await said(commands, sandbox, f"echo made > here; cat here; find '{sandbox.data}' -type f", directory=here)
@@ -189,7 +189,7 @@ async def test_one_can_work_in_a_hidden_folder(commands: Commands, sandbox: Sand
     assert (here / "here").exists()
 
 
-async def test_one_can_work_around_a_hidden_folder(commands: Commands, sandbox: Sandbox) -> None:
+async def test_a_command_can_work_in_the_parent_of_a_hidden_folder(commands: Commands, sandbox: Sandbox) -> None:
     look = f"echo made > here; cat here; ls -A '{sandbox.data}'; ls -A"
     told = await said(commands, sandbox, look, directory=sandbox.place)
     assert told == "made\ncommands\ndata\nhere\nwork\n"
@@ -401,7 +401,7 @@ async def test_a_command_may_use_its_grace(commands: Commands, sandbox: Sandbox)
     assert (await commands.read(key, 0, 99, "stdout")).data == b"up\nbye\n"
 
 
-async def test_one_that_ignores_term_is_killed_after_the_grace(commands: Commands, sandbox: Sandbox) -> None:
+async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(commands: Commands, sandbox: Sandbox) -> None:
     key = new_key()
     ignores = f"trap '' TERM INT HUP; (setsid sleep {OURS}4 &); echo up; while :; do sleep 0.01; done"
     await started(commands, key, sandbox.spec(ignores))
@@ -412,14 +412,14 @@ async def test_one_that_ignores_term_is_killed_after_the_grace(commands: Command
     assert _sleeps(f"{OURS}4") == []
 
 
-async def test_one_that_is_stopped_is_killed(commands: Commands, sandbox: Sandbox) -> None:
+async def test_a_stopped_command_is_killed(commands: Commands, sandbox: Sandbox) -> None:
     key = new_key()
     await started(commands, key, sandbox.spec(f"echo up; kill -STOP $$; sleep {OURS}5"))
     await told(commands, key, b"up")
     assert all_dead(await commands.kill(key, 20))
 
 
-async def test_one_that_is_killed_as_it_starts_leaves_nothing(commands: Commands, sandbox: Sandbox) -> None:
+async def test_a_command_killed_at_its_start_leaves_nothing(commands: Commands, sandbox: Sandbox) -> None:
     """And nobody waits for the grace of what has not begun."""
     for _ in range(10):
         key = new_key()
@@ -447,7 +447,7 @@ async def test_a_kill_that_comes_before_the_shell_has_become_the_sandbox_ends_wh
     assert _sleeps(f"{OURS}8") == []
 
 
-async def test_one_whose_supervisor_died_runs_on_and_can_be_killed(
+async def test_a_command_whose_supervisor_died_runs_on_and_can_be_killed(
     commands: Commands, sandbox: Sandbox, root: Path
 ) -> None:
     key = new_key()

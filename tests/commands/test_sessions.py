@@ -106,7 +106,7 @@ async def test_a_leftover_process_counts_as_running(commands: Commands) -> None:
     assert is_running(end.left_behind[0].pid)
 
 
-async def test_one_that_is_being_killed_is_not_forgotten_under_the_kill(commands: Commands, tmp_path: Path) -> None:
+async def test_a_command_that_is_being_killed_is_not_forgotten(commands: Commands, tmp_path: Path) -> None:
     """It has ended, but what it left behind takes its time."""
     stubborn = "trap 'touch asked' TERM; echo $$ > pid; touch up; for i in {1..9000}; do sleep 0.01; done"
     (tmp_path / "stubborn").write_text(stubborn)
@@ -124,7 +124,7 @@ async def test_one_that_is_being_killed_is_not_forgotten_under_the_kill(commands
     await commands.forget_session("owner", SESSION)
 
 
-async def test_one_that_runs_unwatched_is_not_forgotten(commands: Commands, root: Path) -> None:
+async def test_a_command_without_a_supervisor_is_not_forgotten(commands: Commands, root: Path) -> None:
     key = new_key()
     await started(commands, key, spec("sleep 100"))
     await kill_supervisor(root)

@@ -56,7 +56,7 @@ async def test_a_race_to_start_one_ends_with_one(root: Path) -> None:
     await asyncio.gather(*(one.close() for one in everybody))
 
 
-async def test_it_ends_by_itself_when_nothing_runs_and_nobody_is_connected(tmp_path: Path) -> None:
+async def test_a_supervisor_without_commands_and_clients_ends_by_itself(tmp_path: Path) -> None:
     root = tmp_path / "commands"
     async with Commands(root, settings=SOON_IDLE) as commands:
         key = new_key()
@@ -71,7 +71,7 @@ async def test_it_ends_by_itself_when_nothing_runs_and_nobody_is_connected(tmp_p
     await until(lambda: not is_running(second))
 
 
-async def test_one_that_is_told_to_end_sees_its_commands_out(commands: Commands, root: Path, tmp_path: Path) -> None:
+async def test_a_supervisor_finishes_its_commands_after_sigterm(commands: Commands, root: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     key = new_key()
     await started(commands, key, spec("read x < go; exit 5", tmp_path))
@@ -83,7 +83,7 @@ async def test_one_that_is_told_to_end_sees_its_commands_out(commands: Commands,
     assert (await outcome(commands, key)).exit_code == 5
 
 
-async def test_one_that_is_told_to_end_and_has_nothing_to_do_ends_whoever_is_connected(
+async def test_an_idle_supervisor_ends_after_sigterm_though_clients_are_connected(
     commands: Commands, root: Path
 ) -> None:
     key, end = await ran(commands, spec("exit 3"))
@@ -127,7 +127,7 @@ async def test_a_caller_who_talks_nonsense_is_let_go(commands: Commands, root: P
     assert await commands.listed() == []
 
 
-async def test_one_that_is_stopped_is_an_error_and_goes_on_later(
+async def test_a_supervisor_that_is_stopped_is_an_error_and_goes_on_later(
     commands: Commands, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = new_key()
@@ -154,7 +154,7 @@ async def test_a_cancelled_caller_harms_nobody(root: Path) -> None:
         assert await commands.listed() == []
 
 
-def test_it_works_on_uvloop_and_inherits_no_descriptor(tmp_path: Path) -> None:
+def test_a_supervisor_started_under_uvloop_works_and_inherits_no_descriptor(tmp_path: Path) -> None:
     """Which that loop would let through."""
     ours, held = os.pipe()
     os.set_inheritable(held, True)

@@ -58,7 +58,7 @@ async def test_a_command_may_use_its_grace(commands: Commands) -> None:
     assert (await commands.read(key, 0, 99, "stdout")).data == b"up\nbye\n"
 
 
-async def test_one_that_ignores_term_is_killed_after_the_grace(commands: Commands) -> None:
+async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(commands: Commands) -> None:
     key = new_key()
     await started(commands, key, spec("trap '' TERM INT HUP; echo up; while :; do sleep 0.01; done"))
     await told(commands, key, b"up")
@@ -68,7 +68,7 @@ async def test_one_that_ignores_term_is_killed_after_the_grace(commands: Command
     assert report.status.outcome.exit_code == 137
 
 
-async def test_one_that_is_stopped_is_killed(commands: Commands) -> None:
+async def test_a_stopped_command_is_killed(commands: Commands) -> None:
     key = new_key()
     status = await started(commands, key, spec("echo up; kill -STOP $$; sleep 100"))
     await told(commands, key, b"up")
@@ -77,7 +77,7 @@ async def test_one_that_is_stopped_is_killed(commands: Commands) -> None:
     assert all_dead(report)
 
 
-async def test_those_who_left_the_session_are_found(commands: Commands, root: Path) -> None:
+async def test_processes_that_left_the_process_session_are_found(commands: Commands, root: Path) -> None:
     """By descent, by the subreaper, and by the mark in their environment."""
     key = new_key()
     escapes = "setsid sleep N1 & (setsid sleep N2 &); (setsid env -i sleep N3 &); setsid -w env -i sleep N4 &"
@@ -131,7 +131,7 @@ async def test_a_crowd_of_grandchildren_is_killed(commands: Commands) -> None:
     assert _sleeps(f"{OURS}5") == []
 
 
-async def test_one_that_forks_without_end_is_killed(commands: Commands) -> None:
+async def test_a_command_that_forks_without_end_is_killed(commands: Commands) -> None:
     key = new_key()
     forks = "trap '' TERM; echo up; while :; do sleep 0.05 & (exec setsid sleep 0.05) & sleep 0.002; done"
     await started(commands, key, spec(forks))
@@ -207,7 +207,7 @@ async def powerless(root: Path, until_there: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["killed", "time"])
-async def test_one_that_can_not_be_ended_has_an_outcome_all_the_same(
+async def test_a_command_that_can_not_be_killed_still_has_an_outcome(
     commands: Commands, root: Path, tmp_path: Path, why: str
 ) -> None:
     """As with `sudo`, which becomes another user. It is no longer waited for, but what it writes is still read, and a
@@ -236,7 +236,7 @@ async def test_one_that_can_not_be_ended_has_an_outcome_all_the_same(
     await commands.forget(key)
 
 
-async def test_one_that_can_not_be_ended_is_over_when_it_ends_by_itself(
+async def test_a_command_that_can_not_be_killed_is_over_when_it_ends_by_itself(
     commands: Commands, root: Path, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "go")

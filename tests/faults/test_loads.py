@@ -81,7 +81,7 @@ async def ended_as_poison(session: Session) -> None:
     assert error.code == "poisoned"
 
 
-async def test_a_session_that_kills_whoever_loads_it_is_given_up_and_the_others_run(database: Path) -> None:
+async def test_a_session_that_kills_its_holders_is_given_up_and_the_others_run(database: Path) -> None:
     async with runtime_on(database, work=False) as sender, patience():
         bad, good = await sender.session("bad"), await sender.session("good")
         await swallow(bad, sender)

@@ -138,7 +138,7 @@ async def has_ended(session: Session, row: TaskView) -> bool:
     return status is not None and status.outcome is not None
 
 
-async def test_fault_41_what_becomes_of_several_tasks_is_told_once_each_whatever_is_killed_meanwhile(
+async def test_fault_41_the_end_of_each_of_several_tasks_is_reported_once_despite_kills(
     database: Path, work: Path
 ) -> None:
     for number in range(4):

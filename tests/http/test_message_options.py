@@ -114,7 +114,7 @@ async def test_a_message_chooses_its_model_for_its_own_turn_alone(own_place: Pla
         assert asked(own_model)["model"] == "scripted"
 
 
-async def test_how_long_the_model_thinks_is_told_by_the_message_or_else_the_session(
+async def test_the_thinking_budget_is_that_of_the_message_or_else_of_the_session(
     own_place: Place, own_model: Model
 ) -> None:
     async with own_place.serve(HOLDFAST_THINKING="2000") as server, server.client() as client:

@@ -82,7 +82,7 @@ async def test_a_file_is_kept_for_ever_and_comes_packed_to_who_takes_that(server
     ("accepted", "is_packed"),
     [("gzip", True), ("deflate, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.0, br", False), ("xgzip", False)],
 )
-async def test_it_is_packed_for_who_says_so(server: Server, accepted: str, is_packed: bool) -> None:
+async def test_the_page_is_compressed_if_the_client_accepts_it(server: Server, accepted: str, is_packed: bool) -> None:
     response = await get(server, "/", **{"accept-encoding": accepted})
     assert ("content-encoding" in response.headers) is is_packed
 
@@ -140,7 +140,7 @@ async def test_neither_the_page_nor_its_files_can_be_written_to(client: Client) 
             assert (response.status_code, code_of(response)) == (405, "method_not_allowed")
 
 
-async def test_there_is_nothing_of_anybodys_in_it(server: Server, client: Client) -> None:
+async def test_the_page_contains_no_token_and_no_data_of_a_session(server: Server, client: Client) -> None:
     """Not the token, and not a word of a session; it is the same for everybody."""
     session = await client.make(metadata={"note": "a secret thing"})
     await client.say(session, "another secret thing")

@@ -45,7 +45,7 @@ async def test_a_port_that_is_taken_is_said_to_be(place: Place) -> None:
     assert not place.data.joinpath("holdfast.db").exists()
 
 
-async def test_it_says_what_to_open_and_what_to_try(place: Place) -> None:
+async def test_serve_prints_its_link_and_commands_to_try(place: Place) -> None:
     async with place.serve() as server:
         token = server.token
         assert await server.end() == 0

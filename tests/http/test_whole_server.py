@@ -32,7 +32,7 @@ async def test_the_models_are_named_and_the_default_is_said(client: Client) -> N
     }
 
 
-async def test_anybody_may_ask_whether_it_lives_and_is_ready(server: Server) -> None:
+async def test_health_and_readiness_need_no_key(server: Server) -> None:
     async with server.client("") as nobody:
         assert (await nobody.get("/healthz")).json()["status"] == "ok"
         assert (await nobody.get("/readyz")).json()["status"] == "ready"

@@ -68,7 +68,9 @@ async def test_another_answer_or_result_under_a_used_id_is_a_conflict(
     assert (other.status_code, code_of(other)) == (409, "id_reused")
 
 
-async def test_so_it_is_on_postgresql(tmp_path: Path, postgres_url: str, own_model: Model) -> None:
+async def test_another_answer_under_a_used_id_is_refused_on_postgresql(
+    tmp_path: Path, postgres_url: str, own_model: Model
+) -> None:
     async with Place(tmp_path, own_model).serve("--database", postgres_url) as server, server.client() as client:
         session, request = await asked(client, "write a note")
         assert (await answered(client, session, request, answer_id="a1", **DENY)).status_code == 200
@@ -77,7 +79,7 @@ async def test_so_it_is_on_postgresql(tmp_path: Path, postgres_url: str, own_mod
         assert await asks_again(client)
 
 
-async def test_so_it_is_in_python(tmp_path: Path) -> None:
+async def test_another_answer_under_a_used_id_is_refused_in_python(tmp_path: Path) -> None:
     call = ScriptedCall("create", {"path": "note.txt", "file_text": "hi"})
     script = Script((Rule(replies=(Reply(tool_calls=(call,)), Reply(text="Over."))),))
     async with Runtime(database=tmp_path / "holdfast.db", model=ScriptedModel(script)) as runtime:

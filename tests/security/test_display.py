@@ -346,7 +346,7 @@ async def test_the_pager_is_less_and_what_comes_meanwhile_is_shown_afterwards(pl
     assert not (place.work / "tail.txt").exists()
 
 
-async def test_where_no_pager_works_it_is_shown_above_the_prompt(place: Place) -> None:
+async def test_without_a_pager_the_request_is_shown_above_the_prompt(place: Place) -> None:
     async with model(place, runs(go=VERY_LONG)), place.terminal("chat", PAGER="no-such-pager-at-all") as terminal:
         await terminal.until("> ")
         terminal.type("go\r")

@@ -226,7 +226,7 @@ def bearers(people: People) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=" ".join)
-async def test_nobody_gets_through_without_a_key_that_is_valid(world: World, route: tuple[str, str]) -> None:
+async def test_requests_without_a_valid_key_are_refused(world: World, route: tuple[str, str]) -> None:
     before, answers = await world.seen(), {}
     async with world.people.server.client("") as stranger:
         for shown, headers in bearers(world.people).items():
@@ -319,7 +319,7 @@ async def test_a_foreign_request_message_task_or_permission_is_missing_among_one
 
 @pytest.mark.parametrize("who", ["bob", "root"])
 @pytest.mark.parametrize("route", LISTS, ids=" ".join)
-async def test_no_list_has_anything_of_anybody_else(world: World, route: tuple[str, str], who: str) -> None:
+async def test_no_list_contains_data_of_another_owner(world: World, route: tuple[str, str], who: str) -> None:
     async with world.people.client("ada") as ada, world.people.client(who) as other:
         cursor = (await ada.get("/v1/sessions", params={"limit": 1})).json().get("next")
         for query in ("", f"?cursor={cursor}" if cursor and route[1] == "/v1/sessions" else ""):

@@ -56,7 +56,9 @@ async def people(tmp_path: Path) -> AsyncIterator[People]:
         yield People(server, keys)
 
 
-async def test_nobody_makes_a_session_in_another_s_folder_or_moves_one_there(people: People, tmp_path: Path) -> None:
+async def test_a_session_can_not_be_created_in_or_moved_to_another_owners_folder(
+    people: People, tmp_path: Path
+) -> None:
     async with people.client("ada") as ada:
         session = await ada.make(working_directory=f"{tmp_path}/people/ada")
         await ada.make(working_directory=f"{tmp_path}/team")

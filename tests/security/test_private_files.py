@@ -50,7 +50,9 @@ async def test_files_in_the_data_directory_are_readable_by_their_user_alone(tmp_
     assert open_to_others(await work_in(tmp_path)) == []
 
 
-async def test_so_it_is_where_the_database_is_postgresql(tmp_path: Path, postgres_url: str) -> None:
+async def test_files_beside_a_postgresql_database_are_readable_by_their_user_alone(
+    tmp_path: Path, postgres_url: str
+) -> None:
     assert open_to_others(await work_in(tmp_path, database=postgres_url)) == []
 
 
@@ -89,7 +91,9 @@ def test_a_folder_that_others_can_get_into_is_warned_of_by_every_command(
         assert ("others may read holdfast.db" in said) is is_open
 
 
-async def test_so_it_is_in_the_log_of_a_program(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_program_logs_a_warning_about_a_folder_that_is_open_to_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o777)
     async with Runtime(config=load({"data_dir": str(data)}, {}), model=runs_a_command()):

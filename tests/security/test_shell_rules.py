@@ -113,7 +113,7 @@ def does_more(ran: Ran) -> bool:
 # Hostile commands
 
 
-def test_there_are_enough_of_them_and_each_is_another() -> None:
+def test_the_corpora_are_large_and_have_no_duplicates() -> None:
     assert len(HOSTILE) >= 300
     assert len({found.command for found in HOSTILE}) == len(HOSTILE)
     assert all(len(found.does) > 10 for found in HOSTILE)

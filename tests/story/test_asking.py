@@ -71,7 +71,7 @@ async def test_an_approval_for_the_session_is_not_requested_again(database: Path
         assert (tmp_path / "b.txt").read_text() == "B"
 
 
-async def test_with_nobody_there_what_would_ask_is_denied_unless_a_rule_allows_it(
+async def test_an_unattended_call_that_would_ask_is_denied_unless_a_rule_allows_it(
     database: Path, tmp_path: Path
 ) -> None:
     model = says(calls("create", path="notes.txt", file_text="Hi"), "{last_tool_result}")

@@ -102,7 +102,7 @@ def test_the_killer_of_a_task_decides_whether_its_notice_is_silent(by: Killer | 
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "lost"])
-def test_one_that_ended_before_the_model_could_kill_it_is_told(status: TaskStatus) -> None:
+def test_a_task_that_ended_before_the_models_kill_has_a_notice(status: TaskStatus) -> None:
     found = notice_of(row(kill_asked="model"), TaskEnding(status=status, ended_at=2000), "")
     assert found is not None
     assert (found.kind, found.silent) == (status, False)

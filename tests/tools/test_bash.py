@@ -104,7 +104,7 @@ async def test_without_a_working_directory_there_are_no_commands(session: Sessio
         assert why in found.content
 
 
-async def test_where_no_commands_can_be_run_that_is_said(home: Path) -> None:
+async def test_a_tool_without_commands_says_that_they_can_not_be_run(home: Path) -> None:
     for tool, arguments in (
         (bash, {"command": "true"}),
         (read_bash, {"shellId": "x"}),
@@ -196,7 +196,7 @@ async def test_a_command_that_takes_too_long_goes_on_and_says_how_to_go_on(sessi
     assert await session.use(read_bash, home, shellId="main") == "begun\nmore\n<exited with exit code 5>"
 
 
-async def test_one_that_somebody_sends_there_says_so(session: Session, home: Path) -> None:
+async def test_a_command_that_was_moved_to_the_background_says_so(session: Session, home: Path) -> None:
     os.mkfifo(home / "go")
     command = "echo begun; touch here; cat go"
     running = asyncio.create_task(session.outcome(bash, home, command=command, initial_wait=300, shellId="main"))

@@ -170,7 +170,7 @@ def test_without_a_working_directory_there_are_no_commands() -> None:
         asked(exec_tool, None, command="true")
 
 
-async def test_where_no_commands_can_be_run_that_is_said(home: Path) -> None:
+async def test_a_tool_without_commands_says_that_they_can_not_be_run(home: Path) -> None:
     with pytest.raises(ToolFailure, match=r"^commands can't be run here$"):
         await exec_tool.run(Exec(command="true"), context(home))
 
@@ -211,13 +211,15 @@ def test_people_see_where_it_would_run(home: Path) -> None:
 
 
 @pytest.mark.parametrize("work_dir", ["docs", "./docs/", "docs/../docs", "to_docs", "to_parent/work/docs"])
-async def test_it_runs_in_a_directory_inside_the_working_directory(session: Session, home: Path, work_dir: str) -> None:
+async def test_a_command_runs_in_a_directory_inside_the_working_directory(
+    session: Session, home: Path, work_dir: str
+) -> None:
     assert (await session.told(exec_tool, home, command="pwd", work_dir=work_dir))["stdout"] == f"{home}/docs\n"
     (row,) = await session.rows()
     assert row.directory == f"{home}/docs"
 
 
-async def test_it_runs_in_the_working_directory_otherwise(session: Session, home: Path) -> None:
+async def test_a_command_without_a_directory_runs_in_the_working_directory(session: Session, home: Path) -> None:
     for work_dir in (None, "", ".", str(home)):
         assert (await session.told(exec_tool, home, command="pwd", work_dir=work_dir))["stdout"] == f"{home}\n"
 
@@ -484,7 +486,7 @@ async def test_a_command_that_takes_too_long_goes_on_as_it_was(session: Session,
     assert (home / "pid").read_text() == f"{runner.pid}\n{runner.pid}\n"
 
 
-async def test_somebody_may_send_it_to_the_background_before_that(session: Session, home: Path) -> None:
+async def test_a_command_can_be_moved_to_the_background_before_its_timeout(session: Session, home: Path) -> None:
     os.mkfifo(home / "go")
     running = asyncio.create_task(
         session.outcome(exec_tool, home, command="echo here; touch began; cat go", timeout=300)
@@ -498,7 +500,7 @@ async def test_somebody_may_send_it_to_the_background_before_that(session: Sessi
     assert (await session.row(told["task_id"])).status == "running"
 
 
-async def test_one_whose_supervisor_is_slow_to_answer_goes_on(
+async def test_a_command_whose_supervisor_is_slow_to_answer_goes_on(
     own_session: Session, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(home / "go")
@@ -524,7 +526,9 @@ async def test_one_whose_supervisor_is_slow_to_answer_goes_on(
     assert (ended.status, ended.exit_code, await own_session.output(row.task_id)) == ("failed", 5, b"begun\nwent on\n")
 
 
-async def test_one_that_ended_before_it_was_sent_there_is_a_plain_result(session: Session, home: Path) -> None:
+async def test_a_command_that_ended_before_its_move_to_the_background_has_a_plain_result(
+    session: Session, home: Path
+) -> None:
     session.to_background.set()
     for _ in range(3):
         found = await session.outcome(exec_tool, home, command="exit 3")
@@ -645,7 +649,7 @@ async def test_a_command_that_is_asked_to_end_may_tidy_up(
     assert (home / "tidied").exists()
 
 
-def test_it_runs_and_is_stopped_under_uvloop_too(commands_folder: Path, tmp_path: Path, home: Path) -> None:
+def test_a_command_runs_and_is_stopped_under_uvloop_too(commands_folder: Path, tmp_path: Path, home: Path) -> None:
     async def both() -> dict[str, Any]:
         async with sessions_in(commands_folder, tmp_path / "tasks.db") as make:
             session: Session = await make()
@@ -661,7 +665,7 @@ def test_it_runs_and_is_stopped_under_uvloop_too(commands_folder: Path, tmp_path
     assert event_loop.run(both()) == result("hi\n", "err\n", 3)
 
 
-async def test_one_that_somebody_else_kills_says_so(session: Session, home: Path) -> None:
+async def test_a_command_killed_from_elsewhere_says_so(session: Session, home: Path) -> None:
     running = asyncio.create_task(
         session.outcome(exec_tool, home, command="echo begun; touch here; exec tail -f /dev/null")
     )
@@ -676,7 +680,7 @@ async def test_one_that_somebody_else_kills_says_so(session: Session, home: Path
     assert found.ending.status == "killed"
 
 
-async def test_one_that_meets_its_ceiling_has_failed_and_says_why(
+async def test_a_command_at_its_time_limit_has_failed_and_says_why(
     commands_folder: Path, tmp_path: Path, home: Path
 ) -> None:
     async with sessions_in(commands_folder, tmp_path / "tasks.db", limits=Limits(seconds=1)) as make:

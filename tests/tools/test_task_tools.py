@@ -288,7 +288,7 @@ async def test_processes_that_a_task_left_running_are_named_and_can_be_killed(se
     assert after == row, "how it ended stays as it was"
 
 
-async def test_one_that_ended_unseen_is_not_said_to_be_killed(session: Session, home: Path) -> None:
+async def test_a_kill_of_a_task_that_ended_unseen_reports_how_it_ended(session: Session, home: Path) -> None:
     task = await started(session, home, "exit 6")
     await session.ended(task)
     told = await session.told(kill_task, home, task_id=task)
@@ -337,7 +337,7 @@ async def test_a_task_of_another_session_is_as_one_that_there_is_not(
 
 
 @pytest.mark.parametrize("tool", [list_tasks, task_status, wait_for_task, kill_task], ids=lambda tool: str(tool.name))
-async def test_they_ask_nobody_and_where_no_commands_are_run_that_is_said(home: Path, tool: Tool) -> None:
+async def test_task_tools_request_no_permission_and_need_commands(home: Path, tool: Tool) -> None:
     arguments = tool.parse("{}" if tool is list_tasks else '{"task_id": "x"}')
     assert tool.asks(arguments, home) is None
     assert tool.after_crash == "repeat"
