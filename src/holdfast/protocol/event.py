@@ -8,7 +8,7 @@ from holdfast.events.ids import EventId, Position
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the log as it is stored. A server leaves out text that was added to a message for the model alone."""
+    """An event of the log as it is stored, without text that was added to a message for the model alone."""
 
     position: int
     id: str
@@ -19,7 +19,7 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, event: Event) -> "EventView":
-        """The view of an event, with all of its data."""
+        """The view of an event with all of its data, also the text that was added for the model."""
         name, version, data = codec.encode(event.body)
         return cls(
             position=event.position, id=event.id, time=event.time, type=name, version=version, data=msgspec.Raw(data)

@@ -12,7 +12,9 @@ SessionStatus = Literal["idle", "queued", "running", "waiting"]
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list. A field that is added later has a default: a client may read from an older server."""
+    """A session in a list."""
+
+    # A field that is added later has a default, so that a client can read the view of an older server.
 
     id: str
     title: str
