@@ -386,7 +386,11 @@ async def test_requests_shows_everything_and_says_it_as_json_too(place: Place) -
     assert subjects == {VERY_LONG, WIDE, SPOOFED}, "JSON has the characters themselves"
     assert set(request) == {*RequestView.__struct_fields__, "session_id", "arguments"}
     assert json.loads(request["arguments"]) == {"command": VERY_LONG}
-    assert (request["kind"], request["permission"], request["tool_name"]) == ("permission", "shell", "exec")
+    assert (request["kind"], request["details"]["permission"], request["details"]["tool_name"]) == (
+        "permission",
+        "shell",
+        "exec",
+    )
 
 
 async def test_nothing_hostile_reaches_a_terminal_from_a_title_a_file_or_a_diff(place: Place) -> None:
