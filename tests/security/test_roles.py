@@ -101,6 +101,22 @@ async def test_a_user_only_reads_a_session_of_the_same_owner_that_has_more_than_
     assert (await user.post(f"{one}/seen", json={})).status_code == 200
 
 
+async def test_a_user_puts_no_text_into_a_message_with_a_model_that_only_admins_may_choose(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    session = await admin.make(working_directory=str(folder / "people" / "ada"), tools=["view", "create"])
+    one = f"/v1/sessions/{session}"
+    await admin.say(session, "write a note")
+    later = {"text": "later", "message_id": "later", "delivery": "enqueue"}
+    assert (await admin.post(f"{one}/messages", json={**later, "model": "openai/expensive"})).status_code == 200
+    await admin.post(f"{one}/messages", json={**later, "message_id": "plain"})
+    refused = await user.patch(f"{one}/queue/later", json={"text": "mine"})
+    assert refused.status_code == 403
+    assert (await user.patch(f"{one}/queue/plain", json={"text": "mine"})).status_code == 200
+    queue = (await admin.get(f"{one}/queue")).json()["messages"]
+    assert [message["text"] for message in queue] == ["later", "mine"]
+
+
 async def test_a_user_stops_the_turn_of_such_a_session_and_its_queue_stays(
     user: Client, admin: Client, folder: Path
 ) -> None:

@@ -7,6 +7,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.events.ids import MessageId
+from holdfast.events.inbox import Message
 from holdfast.protocol.queue import QueueView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
@@ -54,7 +55,9 @@ async def edit(call: HttpCall) -> Response:
     edited = await call.body(NewText)
     await call.operations.session(call.key)
     await call.check_use()
-    await call.operations.edit_queued(call.key, MessageId(call.path("message_id")), edited.text)
+    message_id = MessageId(call.path("message_id"))
+    await _check_model_of(call, message_id)
+    await call.operations.edit_queued(call.key, message_id, edited.text)
     return await _queue(call)
 
 
@@ -69,6 +72,14 @@ async def remove(call: HttpCall) -> Response:
     await call.check_change()
     await call.operations.remove_queued(call.key, MessageId(call.path("message_id")))
     return no_content()
+
+
+async def _check_model_of(call: HttpCall, message_id: MessageId) -> None:
+    """Refuse to put the caller's text into a message whose sender chose a model that the caller may not choose."""
+    for waiting in await call.operations.queue(call.key):
+        message = waiting.item
+        if isinstance(message, Message) and message.message_id == message_id and message.model is not None:
+            call.policy.check_model(message.model)
 
 
 async def _queue(call: HttpCall) -> Response:
