@@ -94,7 +94,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return self._excess(owner, state) is None
 
     def _excess(self, owner: Owner, state: State) -> str | None:
-        """What the session has beyond the role, as the predicate of a sentence; None: nothing."""
+        """The part of the session that is beyond the role, as the predicate of a sentence; None: nothing."""
         if self._is_outside(owner, state):
             return "works in a folder"
         if self._has_more_tools(state):
