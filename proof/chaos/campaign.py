@@ -104,6 +104,7 @@ class Chaos:
         self._talkers: list[Talker] = []
         self._windows: list[Window] = []
         self._ends_at = 0.0
+        self._killing_is_over = asyncio.Event()
 
     async def run(self) -> None:
         """From the first process to the verdict."""
@@ -190,6 +191,9 @@ class Chaos:
             while time.monotonic() < self._ends_at:
                 async with places, asyncio.timeout(self._patience_seconds):
                     await talker.say_something()
+            await self._killing_is_over.wait()
+            async with places, asyncio.timeout(self._patience_seconds):
+                await talker.finish()
         except (ClientError, TimeoutError, ExceptionGroup) as error:
             why = f"{talker.name} got no further: {error!r} {getattr(error, 'exceptions', '')}"
             self.violations.append(Violation("every_turn_ends", why))
@@ -200,6 +204,7 @@ class Chaos:
             await asyncio.sleep(chance.uniform(*PAUSE_SECONDS))
             await killer.strike()
         await killer.end()
+        self._killing_is_over.set()
 
     async def _tell(self, killer: Killer) -> None:
         while True:

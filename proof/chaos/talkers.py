@@ -122,8 +122,22 @@ class Talker:
     async def say_something(self) -> None:
         """One message, and its turn to the end."""
         self._numbers += 1
-        text = self._chance.choice(TEXTS)
-        message_id = f"{self.name}-{self._numbers}"
+        await self._until_said(f"{self.name}-{self._numbers}", self._chance.choice(TEXTS))
+
+    async def finish(self) -> None:
+        """Answer what is asked until nothing is left to do, if the database lost writes since the last message was
+        said: it may have lost an answer, and its turn waits for that now."""
+        if not self._begins_again:
+            return
+        self._begins_again = False
+        await self.begin()
+        session = self._at(self._doors[0])
+        while (await session.look()).status != "idle":
+            for request in await session.requests():
+                await self._decide(RequestId(request.id))
+            await asyncio.sleep(0.2)
+
+    async def _until_said(self, message_id: str, text: str) -> None:
         while True:
             self._saying = asyncio.create_task(self._say(message_id, text))
             try:
