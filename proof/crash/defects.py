@@ -357,7 +357,7 @@ def _aimed(item: InboxItem, turn_id: Any) -> InboxItem:
 
 
 def _lose_steering() -> None:
-    _replace(model_step, "next_step", model_step.step)
+    _replace(model_step, "next_step", lambda _state, inputs, current: model_step.step(inputs, current))
 
 
 # Commands

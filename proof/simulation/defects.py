@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.events.inbox import InboxItem, Item, Stop, TaskNews
+from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.live.live import Advanced, Hint
 from holdfast.server import presence
@@ -255,11 +256,11 @@ def _edit_in_place() -> None:
     edit = inbox.edit_item
 
     def unnoticed(
-        db: Database, key: Key, item_key: str, text: str, limits: TurnLimits
+        db: Database, key: Key, item_key: str, text: str, limits: TurnLimits, bounds: RoleBounds | None
     ) -> tuple[Refused | None, str | None]:
         session = db.live(key)
         before = session.inbox[item_key].item.sequence if session and item_key in session.inbox else 0
-        done = edit(db, key, item_key, text, limits)
+        done = edit(db, key, item_key, text, limits, bounds)
         if session is not None and done[0] is None:
             session.inbox[item_key].item = replace(session.inbox[item_key].item, sequence=before)
         return done

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.http.test_identity import People, made_key
-from tests.http.world import Client, Model, Place, code_of
+from tests.http.world import Client, Model, Place, code_of, patience
 
 
 @pytest.fixture(scope="module")
@@ -308,3 +308,89 @@ async def test_a_copy_that_leaves_its_folder_leaves_the_rules_of_that_place(
     settings = [found["data"] for found in await user.events(copy) if found["type"] == "holdfast.settings_changed"]
     assert settings[-1]["workingDirectory"] is None
     assert settings[-1]["placeRules"] == []
+
+
+# A session gets more while a message of a user waits
+
+
+async def waiting_turn(user: Client, folder: Path) -> str:
+    """A session of the user whose turn asks for a permission, with one more message in the queue."""
+    session = await user.make(working_directory=str(folder / "people" / "ada"), tools=["view", "create"])
+    await user.say(session, "write a note")
+    later = {"text": "write a note", "message_id": "later", "delivery": "enqueue"}
+    assert (await user.post(f"/v1/sessions/{session}/messages", json=later)).status_code == 200
+    return session
+
+
+async def answer_the_request(client: Client, session: str, **answer: Any) -> None:
+    (request,) = (await client.get(f"/v1/sessions/{session}/requests")).json()["requests"]
+    answered = await client.post(f"/v1/sessions/{session}/requests/{request['id']}", json=answer)
+    assert answered.status_code == 200, answered.text
+
+
+async def until(client: Client, session: str, kind: str, count: int) -> list[dict[str, Any]]:
+    """The log, once it has that many events of that kind."""
+    async with patience(), client.follow(session) as frames:
+        async for frame in frames:
+            count -= frame.kind == "event" and frame.data["type"] == kind
+            if count == 0:
+                break
+    return await client.events(session)
+
+
+async def test_a_queued_message_of_a_user_is_not_run_in_a_folder_that_an_admin_chose_meanwhile(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    session = await waiting_turn(user, folder)
+    (folder / "elsewhere").mkdir()
+    moved = await admin.patch(f"/v1/sessions/{session}", json={"working_directory": str(folder / "elsewhere")})
+    assert moved.status_code == 200
+    await answer_the_request(admin, session, decision="deny")
+    events = await until(admin, session, "holdfast.turn_ended", 2)
+    last = [found["type"] for found in events[-4:]]
+    assert last == ["holdfast.turn_started", "user.message", "session.error", "holdfast.turn_ended"]
+    assert events[-2]["data"]["errorType"] == "session_beyond_role"
+    assert not list((folder / "elsewhere").iterdir())
+
+
+async def test_a_queued_message_of_a_user_does_not_run_with_a_rule_that_an_admin_granted_meanwhile(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    session = await waiting_turn(user, folder)
+    await answer_the_request(admin, session, decision="approve_for_session")
+    await until(admin, session, "permission.requested", 2)
+    assert (await admin.get(f"/v1/sessions/{session}")).json()["settings"]["allow"] == []
+    receipt = (await user.get(f"/v1/sessions/{session}/messages/later")).json()
+    assert (receipt["state"], receipt["delivery"]) == ("promoted", "queued")
+
+
+async def test_a_queued_message_of_an_admin_is_held_to_the_role_of_a_user_who_edited_it(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    session = await admin.make(working_directory=str(folder / "people" / "ada"), tools=["view", "create"])
+    await admin.say(session, "write a note")
+    for message_id in ("edited", "kept"):
+        later = {"text": "hello", "message_id": message_id, "delivery": "enqueue"}
+        assert (await admin.post(f"/v1/sessions/{session}/messages", json=later)).status_code == 200
+    edited = await user.patch(f"/v1/sessions/{session}/queue/edited", json={"text": "write a note"})
+    assert edited.status_code == 200
+    moved = await admin.patch(f"/v1/sessions/{session}", json={"working_directory": str(folder / "private")})
+    assert moved.status_code == 200
+    await answer_the_request(admin, session, decision="deny")
+    events = await until(admin, session, "assistant.turn_start", 3)
+    errors = [found["data"]["errorType"] for found in events if found["type"] == "session.error"]
+    assert errors == ["session_beyond_role"]
+    said = [found["data"]["content"] for found in events if found["type"] == "user.message"]
+    assert said == ["write a note", "write a note", "hello"]
+
+
+async def test_the_same_message_sent_again_with_another_role_has_the_same_receipt(
+    user: Client, admin: Client, folder: Path
+) -> None:
+    session = await user.make(working_directory=str(folder / "people" / "ada"), tools=["view", "create"])
+    message = {"text": "hello", "message_id": "once"}
+    for client, duplicate in ((user, False), (admin, True), (user, True)):
+        sent = await client.post(f"/v1/sessions/{session}/messages", json=message)
+        assert (sent.status_code, sent.json()["duplicate"]) == (200, duplicate)
+    other = await admin.post(f"/v1/sessions/{session}/messages", json={**message, "text": "other"})
+    assert (other.status_code, code_of(other)) == (409, "id_reused")

@@ -117,7 +117,7 @@ def test_news_starts_a_new_turn_instead_of_extending_an_answered_one() -> None:
     inputs = deciding(inbox=put(news()))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "TurnEnded"]
-    assert after_answer_promotions(following, inputs) == []
+    assert after_answer_promotions(following, state, inputs) == []
     state = fold(at([said(text("Done.")), *following], after=state.head), state)
     woken = appended(state, inputs)
     assert kinds(woken) == ["TurnStarted", "TaskNotified", "StepStarted"]
@@ -129,7 +129,7 @@ def test_news_is_promoted_with_a_message_that_extends_an_answered_turn() -> None
     inputs = deciding(inbox=put(news(), sends("And b")))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "TaskNotified", "UserMessage", "StepStarted"]
-    assert after_answer_promotions(following, inputs) == [Promoted(1, "told"), Promoted(2, "steering")]
+    assert after_answer_promotions(following, state, inputs) == [Promoted(1, "told"), Promoted(2, "steering")]
 
 
 def test_news_waits_while_the_turn_waits_for_a_person() -> None:

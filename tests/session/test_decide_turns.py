@@ -145,7 +145,7 @@ def test_steering_after_the_answer_extends_the_same_turn() -> None:
     inputs = deciding(inbox=put(sends("One more")))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "UserMessage", "StepStarted"]
-    assert after_answer_promotions(following, inputs) == [Promoted(1, "steering")]
+    assert after_answer_promotions(following, state, inputs) == [Promoted(1, "steering")]
 
 
 def test_a_message_for_its_own_turn_does_not_extend_the_current_one() -> None:
@@ -154,7 +154,7 @@ def test_a_message_for_its_own_turn_does_not_extend_the_current_one() -> None:
     inputs = deciding(inbox=put(sends("Later", enqueue=True)))
     following = after_answer(state, inputs, state.turn, "Done.")
     assert [type(body).__name__ for body in following] == ["StepEnded", "TurnEnded"]
-    assert after_answer_promotions(following, inputs) == []
+    assert after_answer_promotions(following, state, inputs) == []
 
 
 def test_a_turn_that_crashed_between_steps_starts_its_next_step() -> None:

@@ -373,7 +373,7 @@ class World:
         inputs = self.inputs()
         stopping = any(isinstance(item.item, Stop) for item in self.inbox)
         following = [] if calls or stopping else after_answer(self.state, inputs, self.state.turn, words)
-        promotes = after_answer_promotions(following, inputs)
+        promotes = after_answer_promotions(following, self.state, inputs)
         self.commit(Append(events=[*said, *following], promotes=promotes, drops_segments=True))
 
     def _block(self) -> Block:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.events.inbox import InboxItem, Item, Message, Stop
+from holdfast.events.role import RoleBounds
 from holdfast.store import admission
 from holdfast.store.admission import NO_SESSION, NOT_QUEUED, Fact, NewItem, Plan, SessionFacts, StoredItem
 from holdfast.store.put import Put
@@ -115,14 +116,14 @@ def rest(session: SessionRecord) -> None:
 
 
 def edit_item(
-    db: Database, key: Key, item_key: str, text: str, limits: TurnLimits
+    db: Database, key: Key, item_key: str, text: str, limits: TurnLimits, bounds: RoleBounds | None
 ) -> tuple[Refused | None, str | None]:
     session = db.live(key)
     record = None if session is None else session.inbox.get(item_key)
     if session is None or record is None:
         return NOT_QUEUED, None
     stored = StoredItem(record.item, record.original, record.size)
-    plan = admission.decided(admission.admit_edit(key, text, stored, limits), partial(_fact, db, session))
+    plan = admission.decided(admission.admit_edit(key, text, stored, limits, bounds), partial(_fact, db, session))
     if isinstance(plan, Refused):
         return plan, None
     session.tail += 1

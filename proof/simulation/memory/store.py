@@ -13,6 +13,7 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, random_id
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
+from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
@@ -287,8 +288,12 @@ class MemoryStore:
 
     # The queue, before it is promoted
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
-        return await self._write("edit_item", lambda: inbox.edit_item(self._db, key, item_key, text, self.limits))
+    async def edit_item(
+        self, key: Key, item_key: str, *, text: str, bounds: RoleBounds | None = None
+    ) -> Refused | None:
+        return await self._write(
+            "edit_item", lambda: inbox.edit_item(self._db, key, item_key, text, self.limits, bounds)
+        )
 
     async def remove_item(self, key: Key, item_key: str) -> bool:
         return await self._write("remove_item", lambda: inbox.remove_item(self._db, key, item_key))

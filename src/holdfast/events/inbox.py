@@ -8,6 +8,7 @@ import msgspec
 from holdfast.events.ids import MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, PageContext
 from holdfast.events.request import Decision
+from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.events.tool import ToolError
 
@@ -34,6 +35,12 @@ class Message(Payload, frozen=True, tag="message"):
     thinking: int | None = None
     rewinds_to: Position | None = None
     """The message replaces the conversation after this position: the unit that starts its turn also rewinds to it."""
+    bounds: RoleBounds | None = None
+    """The bounds of its sender's role, checked again when it is promoted; None: the sender may use anything."""
+
+    def says_the_same(self, other: "Message") -> bool:
+        """Whether both have the same content, so that they may share an id; the sender's role does not matter."""
+        return msgspec.structs.replace(self, bounds=None) == msgspec.structs.replace(other, bounds=None)
 
 
 class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="permission"):

@@ -41,8 +41,8 @@ def _decide(state: State, inputs: Inputs) -> Action:
         return endings.end_poisoned(state, inputs, state.turn)
     match state.phase:
         case Phase.BETWEEN_STEPS | Phase.IDLE:
-            events = model_step.next_step(inputs, state.turn)
-            return Append(events=events, promotes=model_step.next_step_promotions(inputs))
+            events = model_step.next_step(state, inputs, state.turn)
+            return Append(events=events, promotes=model_step.next_step_promotions(state, inputs))
         case Phase.CALLING_MODEL:
             return model_step.call_model(state, inputs, state.turn)
         case Phase.RUNNING_TOOLS | Phase.WAITING:

@@ -12,6 +12,8 @@ from holdfast.events.inbox import InboxItem, Message, TaskNews
 from holdfast.events.message import Delivery
 from holdfast.session.actions import Promoted
 from holdfast.session.inputs import Inputs
+from holdfast.session.role import excess, narrowing
+from holdfast.session.state import State
 
 
 def news(inputs: Inputs) -> list[Body]:
@@ -24,14 +26,14 @@ def news_promotions(inputs: Inputs) -> list[Promoted]:
     return [Promoted(item.sequence, "told") for item in inputs.inbox if isinstance(item.item, TaskNews)]
 
 
-def steering(inputs: Inputs, turn_id: TurnId) -> list[Body]:
+def steering(state: State, inputs: Inputs, turn_id: TurnId) -> list[Body]:
     """The messages that steer the running turn, as events."""
-    return [user_message(sent, turn_id, "steering") for _, sent in _steering_items(inputs)]
+    return [user_message(sent, turn_id, "steering") for _, sent in _steering_items(state, inputs)]
 
 
-def steering_promotions(inputs: Inputs) -> list[Promoted]:
+def steering_promotions(state: State, inputs: Inputs) -> list[Promoted]:
     """The promotions that belong to `steering`."""
-    return [Promoted(item.sequence, "steering") for item, _ in _steering_items(inputs)]
+    return [Promoted(item.sequence, "steering") for item, _ in _steering_items(state, inputs)]
 
 
 def waiting_messages(inputs: Inputs) -> list[tuple[InboxItem, Message]]:
@@ -39,8 +41,16 @@ def waiting_messages(inputs: Inputs) -> list[tuple[InboxItem, Message]]:
     return [(item, item.item) for item in inputs.inbox if isinstance(item.item, Message)]
 
 
-def _steering_items(inputs: Inputs) -> Sequence[tuple[InboxItem, Message]]:
-    return [(item, sent) for item, sent in waiting_messages(inputs) if sent.delivery == "steer"]
+def joins(state: State, sent: Message) -> bool:
+    """Whether a message may join a turn that another one opened. A session that has more than the sender may use is
+    not changed in the middle of a turn: the message waits for a turn of its own."""
+    if sent.delivery != "steer":
+        return False
+    return sent.bounds is None or not (excess(state, sent.bounds) or narrowing(state, sent.bounds))
+
+
+def _steering_items(state: State, inputs: Inputs) -> Sequence[tuple[InboxItem, Message]]:
+    return [(item, sent) for item, sent in waiting_messages(inputs) if joins(state, sent)]
 
 
 def user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.UserMessage:

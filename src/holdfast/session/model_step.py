@@ -64,24 +64,25 @@ def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list
         if "empty answer" in current.notes or current.last_step or not state.policy.requests_visible_answer:
             return [ended, *_closing_line(inputs, current), endings.turn_ended(inputs, current, "completed")]
         return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *step(inputs, current)]
-    if intake.steering_promotions(inputs):
-        return [ended, *next_step(inputs, current)]
+    if intake.steering_promotions(state, inputs):
+        return [ended, *next_step(state, inputs, current)]
     return [ended, endings.turn_ended(inputs, current, "completed")]
 
 
-def after_answer_promotions(events: list[Body], inputs: Inputs) -> list[Promoted]:
+def after_answer_promotions(events: list[Body], state: State, inputs: Inputs) -> list[Promoted]:
     """The promotions that belong to the events of `after_answer`."""
-    return next_step_promotions(inputs) if any(isinstance(body, message.UserMessage) for body in events) else []
+    is_steered = any(isinstance(body, message.UserMessage) for body in events)
+    return next_step_promotions(state, inputs) if is_steered else []
 
 
-def next_step(inputs: Inputs, current: Turn) -> list[Body]:
+def next_step(state: State, inputs: Inputs, current: Turn) -> list[Body]:
     """Task news and steering messages, then the start of the next model call."""
-    return [*intake.news(inputs), *intake.steering(inputs, current.turn_id), *step(inputs, current)]
+    return [*intake.news(inputs), *intake.steering(state, inputs, current.turn_id), *step(inputs, current)]
 
 
-def next_step_promotions(inputs: Inputs) -> list[Promoted]:
+def next_step_promotions(state: State, inputs: Inputs) -> list[Promoted]:
     """The promotions that belong to `next_step`."""
-    return [*intake.news_promotions(inputs), *intake.steering_promotions(inputs)]
+    return [*intake.news_promotions(inputs), *intake.steering_promotions(state, inputs)]
 
 
 def step(inputs: Inputs, current: Turn) -> list[Body]:

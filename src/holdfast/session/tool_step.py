@@ -48,15 +48,16 @@ def run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
 def _end_step(state: State, inputs: Inputs, current: Turn, reply: ModelReply | None) -> Append:
     if reply is None or not reply.calls or current.last_step:
         events = model_step.after_answer(state, inputs, current, reply.text if reply else "")
-        promotes = model_step.after_answer_promotions(events, inputs)
+        promotes = model_step.after_answer_promotions(events, state, inputs)
         return Append(events=events, promotes=promotes, drops_segments=True)
     ended: list[Body] = [turn.StepEnded(turn_id=current.turn_id, step=current.step)]
-    if _ends_turn(state, reply) and not intake.steering_promotions(inputs):
+    if _ends_turn(state, reply) and not intake.steering_promotions(state, inputs):
         return Append(events=[*ended, endings.turn_ended(inputs, current, "completed")])
     if _repeats(reply, current, inputs.bounds):
         ended.append(message.Noted(text=REPEATED_LINE, reason="repeated call"))
     return Append(
-        events=[*ended, *model_step.next_step(inputs, current)], promotes=model_step.next_step_promotions(inputs)
+        events=[*ended, *model_step.next_step(state, inputs, current)],
+        promotes=model_step.next_step_promotions(state, inputs),
     )
 
 

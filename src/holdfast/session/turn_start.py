@@ -3,13 +3,15 @@
 from typing import Final
 
 from holdfast.events import session, turn
+from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, TurnId
-from holdfast.events.inbox import TaskNews
+from holdfast.events.inbox import InboxItem, Message, TaskNews
 from holdfast.events.message import Delivery
 from holdfast.session import intake
 from holdfast.session.actions import Append, Promoted, Release
 from holdfast.session.fold import NO_WORKER
 from holdfast.session.inputs import Inputs
+from holdfast.session.role import excess, narrowing
 from holdfast.session.state import State
 
 TITLE_CHARACTERS: Final = 60
@@ -21,15 +23,25 @@ NO_WORKER_LINE: Final = (
 
 
 def start_turn(state: State, inputs: Inputs) -> Append | Release:
-    """Start a turn with the first waiting message. Later messages that would steer it, and task news, join it."""
+    """Start a turn with the first waiting message. Later messages that would steer it, and task news, join it. The
+    session is held to the bounds of the sender: it may have got more since the message was accepted."""
     waiting = intake.waiting_messages(inputs)
     if not waiting:
         return wake(state, inputs)
-    _, opening = waiting[0]
-    joining = [waiting[0], *((item, sent) for item, sent in waiting[1:] if sent.delivery == "steer")]
+    item, opening = waiting[0]
+    records: list[Body] = []
+    if opening.bounds is not None:
+        if beyond := excess(state, opening.bounds):
+            return _end_at_once(inputs, item, opening, beyond)
+        records = narrowing(state, opening.bounds)
+    joining = [waiting[0], *((item, sent) for item, sent in waiting[1:] if intake.joins(state, sent))]
     turn_id = inputs.id_of(TurnId)
     started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in joining))
-    begun = Append(events=[started, *intake.news(inputs)], promotes=intake.news_promotions(inputs), supposes_head=True)
+    begun = Append(
+        events=[*records, started, *intake.news(inputs)],
+        promotes=intake.news_promotions(inputs),
+        supposes_head=True,
+    )
     if opening.rewinds_to is not None:
         begun.events.insert(0, session.Truncated(kept=min(opening.rewinds_to, state.head)))
     for item, sent in joining:
@@ -41,6 +53,28 @@ def start_turn(state: State, inputs: Inputs) -> Append | Release:
         begun.events.append(session.TitleChanged(title=title[: inputs.bounds.max_name_characters]))
     begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId)))
     return begun
+
+
+def _end_at_once(inputs: Inputs, item: InboxItem, opening: Message, beyond: str) -> Append:
+    """The turn of a message whose sender may no longer use the session: it ends with an error, and nothing is run."""
+    turn_id = inputs.id_of(TurnId)
+    delivery: Delivery = "queued" if item.while_running else "idle"
+    error = session.SessionError(
+        error_type="session_beyond_role",
+        message=f"This session now {beyond} that the sender of this message may not choose, so the message was not "
+        "run. Ask an admin of this server to send it, or fork the session: the copy has what you may have.",
+        retryable=False,
+    )
+    return Append(
+        events=[
+            turn.TurnStarted(turn_id=turn_id, unattended=opening.unattended),
+            intake.user_message(opening, turn_id, delivery),
+            error,
+            turn.TurnEnded(turn_id=turn_id, reason="error"),
+        ],
+        promotes=[Promoted(item.sequence, delivery)],
+        supposes_head=True,
+    )
 
 
 def wake(state: State, inputs: Inputs) -> Append | Release:

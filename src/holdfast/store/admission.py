@@ -24,6 +24,7 @@ from holdfast.events.inbox import (
     TaskNews,
     ToBackground,
 )
+from holdfast.events.role import RoleBounds
 from holdfast.store.put import REUSED, Put
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -191,13 +192,15 @@ def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
 
 
 def admit_edit(
-    key: Key, text: str, found: StoredItem | None, limits: TurnLimits
+    key: Key, text: str, found: StoredItem | None, limits: TurnLimits, bounds: RoleBounds | None = None
 ) -> Generator[Fact, Any, EditPlan | Refused]:
     """Decides an edit of a queued message: an `EditPlan`, or a `Refused`. The text that was sent first is kept beside
     the new one, because a repeated put is compared with it. An edit that takes up no more room is never refused."""
     if found is None or found.receipt.state != "accepted" or not isinstance(found.receipt.item, Message):
         return NOT_QUEUED
-    payload = codec.encode_item(msgspec.structs.replace(found.receipt.item, text=text))
+    message = found.receipt.item
+    edited = msgspec.structs.replace(message, text=text, bounds=message.bounds if bounds is None else bounds)
+    payload = codec.encode_item(edited)
     added = len(payload) + len(found.sent) - found.size
     refused = (yield from _full(key, limits, added)) if added > 0 else None
     return refused or EditPlan(payload, added)
@@ -212,12 +215,18 @@ def _repeat(call: Put, session: SessionFacts, found: StoredItem) -> Rule:
             return Accepted(receipt, duplicate=True) if call.item.says_the_same(receipt.item) else REUSED
         who = f" by {receipt.item.answered_by}" if receipt.item.answered_by else ""
         return Refused("answered_already", f"This was already answered{who}.")
-    if found.sent != call.payload:
+    if found.sent != call.payload and not _is_same_message(call.item, found.sent):
         return REUSED
     stop = call.item_key if isinstance(call.item, Stop) else call.stop_first
     removed = (yield Fact("removed_by", stop)) if stop is not None else ()
     waits = receipt.state == "accepted" and (yield from _waits_for_slot(_Start(call, session)))
     return Accepted(receipt, duplicate=True, removed=removed, waits_for_slot=waits)
+
+
+def _is_same_message(item: Item, sent: bytes) -> bool:
+    """Whether the message was sent before by a caller with another role, or under another policy."""
+    first = codec.decode_item(sent) if isinstance(item, Message) else None
+    return isinstance(item, Message) and isinstance(first, Message) and item.says_the_same(first)
 
 
 def _answer(call: Put, answer: Answer) -> Rule:

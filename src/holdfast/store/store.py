@@ -18,6 +18,7 @@ from holdfast.events.ids import Key as Key
 from holdfast.events.inbox import InboxItem, Item
 from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
+from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants
 from holdfast.store.keys import KeyRow
@@ -432,8 +433,11 @@ class Store(Protocol):
 
     async def waiting_items(self, key: Key) -> tuple[InboxItem, ...]: ...
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
-        """Give a queued message another text. None: done."""
+    async def edit_item(
+        self, key: Key, item_key: str, *, text: str, bounds: RoleBounds | None = None
+    ) -> Refused | None:
+        """Give a queued message another text. None: done. `bounds` are those of the editor's role, and hold for the
+        message from now on; without them, those of its sender stay."""
         ...
 
     async def remove_item(self, key: Key, item_key: str) -> bool:

@@ -411,6 +411,7 @@ class HeldSession:
 
     def _unit(self, append: Append, events: tuple[Event, ...], row_status: tuple[Status, TurnId | None]) -> Unit:
         title = next((body.title for body in append.events if isinstance(body, session.TitleChanged)), None)
+        model = next((body.new_model for body in append.events if isinstance(body, session.ModelChanged)), None)
         return Unit(
             key=self.key,
             fence=self.lease.fence,
@@ -436,6 +437,7 @@ class HeldSession:
             status=None if row_status == self._row_status else row_status[0],
             turn_id=row_status[1],
             title=title,
+            model=model,
             makes_progress=_makes_progress(append.events),
         )
 

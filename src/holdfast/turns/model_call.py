@@ -155,7 +155,7 @@ async def _record_answer(session: HeldSession, answer: AnswerBuffer, model_name:
             following = after_answer(session.state, inputs, session.state.turn, answer.text())
         append = Append(
             events=[*message_events, *following],
-            promotes=after_answer_promotions(following, inputs),
+            promotes=after_answer_promotions(following, session.state, inputs),
             drops_segments=True,
         )
         if await session.commit(append):

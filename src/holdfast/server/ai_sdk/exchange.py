@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import PageContext, UserMessage
+from holdfast.events.role import RoleBounds
 from holdfast.live.live import Subscription
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.server.ai_sdk import chunks
@@ -68,6 +69,7 @@ class Exchange:
         send: Send,
         choose: Callable[[], Awaitable[MessageChoice]],
         answered_by: str,
+        bounds: RoleBounds | None,
         max_waiting_messages: int,
     ) -> None:
         self._operations = operations
@@ -78,6 +80,7 @@ class Exchange:
         self._send_message = send
         self._choose = choose
         self._answered_by = answered_by
+        self._bounds = bounds
         self._max_waiting_messages = max_waiting_messages
 
     async def answer(self, intent: Intent) -> ChatAnswer:
@@ -153,7 +156,8 @@ class Exchange:
     async def _edit_queued(self, message: ChatText) -> ChatAnswer:
         """Edit a message that still waits; a message that was never accepted is sent as a new one."""
         try:
-            await self._operations.edit_queued(self._key, MessageId(message.message_id), message.text)
+            message_id = MessageId(message.message_id)
+            await self._operations.edit_queued(self._key, message_id, message.text, bounds=self._bounds)
             sent = await self._operations.receipt(self._key, MessageId(message.message_id))
         except NotFound:
             return await self._send(message)
@@ -174,7 +178,9 @@ class Exchange:
         return await replaced_turn(self._store, self._key, found.started)
 
     async def _send_instead(self, said: UserMessage, found: FoundMessage, head: Position) -> ChatAnswer:
-        sent = await self._operations.send_instead(self._key, said, replaces=found.position, kept=found.before)
+        sent = await self._operations.send_instead(
+            self._key, said, replaces=found.position, kept=found.before, bounds=self._bounds
+        )
         if sent.waits_for_slot and not sent.returned:
             return await self._queued(sent)
         first = (returned_chunk(sent.returned_messages),) if sent.returned else ()

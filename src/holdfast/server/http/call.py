@@ -1,7 +1,6 @@
 """One request that passed the access gate, with everything that a handler needs to answer it, and the checks of what
 its caller may use."""
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
@@ -9,15 +8,16 @@ from starlette.requests import Request
 
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, SessionId
-from holdfast.events.session import SettingsChanged
+from holdfast.events.role import RoleBounds
 from holdfast.observability.spans import RequestSpan
 from holdfast.server.http.identity import Identity
-from holdfast.server.http.policy import Policy
+from holdfast.server.http.policy import Policy, check_session
 from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN
 from holdfast.server.http.service import HttpService
 from holdfast.server.http.wire import read_body, read_query
 from holdfast.server.json_bounds import BODY, JsonBounds
-from holdfast.server.operations import Change, Operations
+from holdfast.server.operations import Operations
+from holdfast.session.role import excess, narrowing
 from holdfast.session.state import State
 
 T = TypeVar("T")
@@ -72,6 +72,13 @@ class HttpCall:
 
     # What the caller may use
 
+    @cached_property
+    def bounds(self) -> RoleBounds | None:
+        """The bounds of the caller's role; None: it may use anything."""
+        if not self.policy.is_limited:
+            return None
+        return self.policy.bounds(self.identity.owner, default_model=self.service.settings.model)
+
     def check_model(self, model: str) -> None:
         """Raise an error if the caller may not choose the model, or if the server can't call it."""
         self.policy.check_model(model)
@@ -84,33 +91,24 @@ class HttpCall:
         folders, and a model that the role may not choose is replaced by the server's default; a crash after that leaves
         the session so. `key` names a session that the path does not name."""
         key = self.key if key is None else key
-        policy = self.policy
-        if not policy.is_limited:
+        bounds = self.bounds
+        if bounds is None:
             return
         state = await self.operations.state(key)
-        policy.check_session(self.identity.owner, state)
-        if policy.narrowed(state) is not None:
-            await self.operations.change(key, _change_of(policy.narrowed))
-        if policy.asks_beyond(state, default=self.service.settings.model):
-            await self.operations.change_model(key, self.service.settings.model)
+        check_session(bounds, state)
+
+        async def narrow(state: State) -> list[Body]:
+            return narrowing(state, bounds)
+
+        if narrowing(state, bounds):
+            await self.operations.change(key, narrow)
 
     async def check_change(self) -> None:
         """Raise `ApiError` if the session has more than the caller's role may use. For changes that start no work, so
         the session keeps rules and a model beyond the role."""
-        if self.policy.is_limited:
-            self.policy.check_session(self.identity.owner, await self.operations.state(self.key))
+        if self.bounds is not None:
+            check_session(self.bounds, await self.operations.state(self.key))
 
     async def may_change(self) -> bool:
         """Whether `check_change` would pass."""
-        policy = self.policy
-        return not policy.is_limited or policy.covers_session(
-            self.identity.owner, await self.operations.state(self.key)
-        )
-
-
-def _change_of(record: Callable[[State], SettingsChanged | None]) -> Change:
-    async def change(state: State) -> list[Body]:
-        settings = record(state)
-        return [] if settings is None else [settings]
-
-    return change
+        return self.bounds is None or excess(await self.operations.state(self.key), self.bounds) is None

@@ -5,26 +5,21 @@ refused with the reason, and nothing is created.
 """
 
 import os
-import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
 
 from holdfast.events.ids import Owner
+from holdfast.events.role import RoleBounds
 from holdfast.events.session import DirectoryIdentity, SettingsChanged
 from holdfast.protocol.identity import Role
 from holdfast.server.errors import Invalid
 from holdfast.server.http.errors import ApiError
+from holdfast.session.role import excess, has_more_tools, held_rules, is_outside, may_choose, may_grant, narrowed
 from holdfast.session.state import State
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.tools.working_directory import identity_of
-
-_RULE: Final = re.compile(r"(?P<name>[\w.*-]+)(?:\((?P<pattern>.*)\))?", re.DOTALL)
-
-_STAYS_INSIDE: Final = re.compile(r"[\w.-][^\\]*", re.DOTALL)
-"""A pattern that begins with a plain name matches no absolute path, and paths outside of the directory are absolute."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +37,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a session may have its own provider: a URL that the server then calls."""
 
     def check_model(self, model: str) -> None:
-        if not self._may_choose(model):
+        if not may_choose(model, self.models):
             raise _beyond("model_not_allowed", f"The model {model} is not among those that you may choose.")
-
-    def _may_choose(self, model: str) -> bool:
-        return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def check_provider(self) -> None:
         if not self.providers:
@@ -63,7 +55,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_rules(self, rules: Sequence[str]) -> None:
         for rule in rules:
-            if not self._may_grant(rule):
+            if not may_grant(rule, self.rules):
                 raise _beyond(
                     "rule_not_allowed",
                     f"The rule {rule} grants more than you may grant in advance. Approve each call by itself.",
@@ -71,80 +63,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def held_rules(self, rules: Sequence[str]) -> tuple[str, ...]:
         """The granted rules that the role may grant: another person, or another role, may have granted them."""
-        return tuple(rule for rule in rules if self._may_grant(rule))
+        return held_rules(rules, self.rules)
 
-    def _may_grant(self, rule: str) -> bool:
-        return self.rules is None or any(_covers(own, rule) for own in self.rules)
-
-    # What a session has, when a caller uses it
-
-    def check_session(self, owner: Owner, state: State) -> None:
-        """Raise `ApiError` if the session has a directory, tools or a provider beyond the role, whoever created
-        it. Rules and models are handled by `narrowed` and `asks_beyond`."""
-        excess = self._excess(owner, state)
-        if excess is not None:
-            raise _beyond(
-                "session_beyond_role",
-                f"This session {excess} that you may not choose, so you may only read it and stop its turn. Ask an "
-                "admin of this server to go on with it, or fork it: the copy has what you may have.",
-            )
-
-    def covers_session(self, owner: Owner, state: State) -> bool:
-        """Whether `check_session` would pass."""
-        return self._excess(owner, state) is None
-
-    def _excess(self, owner: Owner, state: State) -> str | None:
-        """The part of the session that is beyond the role, as the predicate of a sentence; None: nothing."""
-        if self._is_outside(owner, state):
-            return "works in a folder"
-        if self._has_more_tools(state):
-            return "has tools"
-        return "asks a provider" if state.provider is not None and not self.providers else None
-
-    def narrowed(self, state: State) -> SettingsChanged | None:
-        """The record that removes the rules that the role may not grant, and lets each use of the folder, such as a
-        command, check the bounds of the role; None: the session has no such rule, and its folder is checked already."""
-        record = SettingsChanged()
-        allow, place_rules = self.held_rules(state.allow), self.held_rules(state.place_rules)
-        if (allow, place_rules) != (tuple(state.allow), tuple(state.place_rules)):
-            record = SettingsChanged(allow=allow, place_rules=place_rules)
-        identity = state.directory_identity
-        if self.directories is not None and identity is not None and not identity.limited:
-            limited = msgspec.structs.replace(identity, limited=True)
-            record = msgspec.structs.replace(record, directory_identity=limited)
-        return None if record == SettingsChanged() else record
-
-    def asks_beyond(self, state: State, *, default: str) -> bool:
-        """Whether the session's model is one that the role may not choose. Every role may use the server's default."""
-        if state.provider is not None or state.model is None or state.model == default:
-            return False
-        return not self._may_choose(state.model)
-
-    def for_copy(self, owner: Owner, state: State) -> SettingsChanged | None:
-        """The record that leaves a copy of a session no more than the role may have; None: it has no more already."""
-        record = self.narrowed(state) or SettingsChanged()
-        if self.tools is not None and self._has_more_tools(state):
-            kept = tuple(name for name in self.tools if state.tools is None or name in state.tools)
-            record = msgspec.structs.replace(record, tools=kept)
-        if self._is_outside(owner, state):
-            record = msgspec.structs.replace(record, working_directory=None, directory_identity=None, place_rules=())
-        if state.provider is not None and not self.providers:
-            record = msgspec.structs.replace(record, provider=None)
-        return None if record == SettingsChanged() else record
-
-    def _has_more_tools(self, state: State) -> bool:
-        return self.tools is not None and (state.tools is None or not set(state.tools) <= set(self.tools))
+    def bounds(self, owner: Owner, *, default_model: str) -> RoleBounds:
+        """How much of a session of the owner the role may use. Looks up real paths."""
+        folders = None if self.directories is None else tuple(str(folder) for folder in self.directories.of(owner))
+        return RoleBounds(
+            folders=folders,
+            tools=self.tools,
+            models=self.models,
+            default_model=default_model,
+            rules=self.rules,
+            providers=self.providers,
+        )
 
     @property
     def is_limited(self) -> bool:
         return self != EVERYTHING
-
-    def _is_outside(self, owner: Owner, state: State) -> bool:
-        if self.directories is None or not state.working_directory:
-            return False
-        identity = state.directory_identity
-        # A directory without an identity yet gets one for the path as written, without following links.
-        return not self.directories.contains(owner, identity.path if identity else state.working_directory)
 
     # The working directory
 
@@ -181,14 +116,28 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         return self.admin if role == "admin" else self.user
 
 
-def _covers(own: str, requested: str) -> bool:
-    if own == requested:
-        return True
-    own_rule, rule = _RULE.fullmatch(own), _RULE.fullmatch(requested)
-    if own_rule is None or rule is None or own_rule["pattern"] is not None or own_rule["name"] != rule["name"]:
-        return False
-    pattern = rule["pattern"] or ""
-    return bool(_STAYS_INSIDE.fullmatch(pattern)) and ".." not in pattern
+def check_session(bounds: RoleBounds, state: State) -> None:
+    """Raise `ApiError` if the session has a directory, tools or a provider beyond the role, whoever created it. Rules
+    and models beyond it are taken from the session instead."""
+    if (beyond := excess(state, bounds)) is not None:
+        raise _beyond(
+            "session_beyond_role",
+            f"This session {beyond} that you may not choose, so you may only read it and stop its turn. Ask an "
+            "admin of this server to go on with it, or fork it: the copy has what you may have.",
+        )
+
+
+def for_copy(bounds: RoleBounds, state: State) -> SettingsChanged | None:
+    """The record that leaves a copy of a session no more than the role may have; None: it has no more already."""
+    record = narrowed(state, bounds) or SettingsChanged()
+    if bounds.tools is not None and has_more_tools(state, bounds):
+        kept = tuple(name for name in bounds.tools if state.tools is None or name in state.tools)
+        record = msgspec.structs.replace(record, tools=kept)
+    if is_outside(state, bounds):
+        record = msgspec.structs.replace(record, working_directory=None, directory_identity=None, place_rules=())
+    if state.provider is not None and not bounds.providers:
+        record = msgspec.structs.replace(record, provider=None)
+    return None if record == SettingsChanged() else record
 
 
 def _beyond(code: str, message: str) -> ApiError:

@@ -8,6 +8,7 @@ from holdfast.events import inbox
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Image, PageContext, UserMessage
+from holdfast.events.role import RoleBounds
 from holdfast.protocol.message import DeliveryChoice, Returned, Sent
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.server.operations.session_access import SessionAccess, check_size
@@ -34,10 +35,11 @@ class MessageVerbs(SessionAccess):
         model: str | None = None,
         thinking: int | None = None,
         only_if_idle: bool = False,
+        bounds: RoleBounds | None = None,
     ) -> Sent:
         """Accept a message; it is on disk when this returns. The same id again gives the same receipt, and never a
         second run. `model` and `thinking` (tokens, 0 is off) hold for the message's turn alone. `only_if_idle` refuses
-        the message as the delivery `reject` does."""
+        the message as the delivery `reject` does. `bounds` are those of the sender's role, for the promotion."""
         chosen_id = MessageId(self._new_id()) if message_id is None else message_id
         self.check_id("message", chosen_id)
         check_text(text, self._bounds)
@@ -60,6 +62,7 @@ class MessageVerbs(SessionAccess):
             context=context,
             model=model,
             thinking=thinking,
+            bounds=bounds,
         )
         accepted = await self._put(
             key,
@@ -81,7 +84,9 @@ class MessageVerbs(SessionAccess):
         if turns.in_flight >= limit and await self.store.receipt(key, f"message:{message_id}") is None:
             raise Conflict("too_many_turns", turns.refusal())
 
-    async def send_instead(self, key: Key, said: UserMessage, *, replaces: Position, kept: Position) -> Sent:
+    async def send_instead(
+        self, key: Key, said: UserMessage, *, replaces: Position, kept: Position, bounds: RoleBounds | None = None
+    ) -> Sent:
         """Take back everything after `kept` and answer this message in its place: one item, promoted in one unit. A
         running turn is stopped first, and waiting messages are taken out of the queue and returned.
 
@@ -101,11 +106,12 @@ class MessageVerbs(SessionAccess):
             model=said.model,
             thinking=said.thinking,
             rewinds_to=kept,
+            bounds=bounds,
         )
         for attempt in itertools.count():
             item_key = f"instead:{said.message_id}@{replaces}.{attempt}"
             receipt = await self.store.receipt(key, item_key)
-            if receipt is not None and (receipt.item != item or receipt.state in ("removed", "refused")):
+            if receipt is not None and (not _is_same(receipt.item, item) or receipt.state in ("removed", "refused")):
                 continue  # The key belongs to a replacement that was removed, or that this one removes.
             try:
                 accepted = await self._put(key, item, item_key, stop_first=f"stop:before:{item_key}")
@@ -121,6 +127,10 @@ class MessageVerbs(SessionAccess):
         if item is None:
             raise NotFound("message_not_found", f"There is no message {message_id} in this session.")
         return _sent(message_id, Accepted(item, duplicate=True))
+
+
+def _is_same(stored: inbox.Item | inbox.UnknownItem, sent: inbox.Message) -> bool:
+    return isinstance(stored, inbox.Message) and stored.says_the_same(sent)
 
 
 def returned(message: inbox.Message) -> Returned:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from holdfast.events import inbox
 from holdfast.events.ids import Key, MessageId
 from holdfast.events.inbox import InboxItem
+from holdfast.events.role import RoleBounds
 from holdfast.live.live import Changed
 from holdfast.server.errors import Conflict, NotFound
 from holdfast.server.operations.messages import check_text
@@ -18,9 +19,12 @@ class QueueVerbs(SessionAccess):
         waiting = await self.store.waiting_items(key)
         return tuple(item for item in waiting if isinstance(item.item, inbox.Message))
 
-    async def edit_queued(self, key: Key, message_id: MessageId, text: str) -> None:
+    async def edit_queued(
+        self, key: Key, message_id: MessageId, text: str, *, bounds: RoleBounds | None = None
+    ) -> None:
+        """`bounds` are those of the editor's role."""
         check_text(text, self._bounds)
-        refused = await self.store.edit_item(key, f"message:{message_id}", text=text)
+        refused = await self.store.edit_item(key, f"message:{message_id}", text=text, bounds=bounds)
         if refused is not None and refused.code != "message_not_queued":
             raise Conflict(refused.code, refused.message)
         self._queue_changed(key, message_id, refused is None)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from holdfast.events.ids import Position, TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
+from holdfast.events.role import RoleBounds
 from holdfast.store.admission import (
     NO_SESSION,
     NOT_QUEUED,
@@ -156,12 +157,12 @@ class Inbox:
 
 
 async def edit_item(
-    db: Link, key: Key, item_key: str, text: str, limits: TurnLimits
+    db: Link, key: Key, item_key: str, text: str, limits: TurnLimits, bounds: RoleBounds | None
 ) -> tuple[Refused | None, str | None]:
     inbox = await locked(db, key, now=0)
     if inbox is None:
         return NOT_QUEUED, None
-    plan = await _decided(db, key, admit_edit(key, text, await _stored_item(inbox, item_key), limits))
+    plan = await _decided(db, key, admit_edit(key, text, await _stored_item(inbox, item_key), limits, bounds))
     if isinstance(plan, Refused):
         return plan, None
     inbox.tail += 1

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
+from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
@@ -355,8 +356,10 @@ class PostgresStore:
 
     # Changing the queue
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
-        return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text, self.limits))
+    async def edit_item(
+        self, key: Key, item_key: str, *, text: str, bounds: RoleBounds | None = None
+    ) -> Refused | None:
+        return await self._write("edit_item", lambda db: puts.edit_item(db, key, item_key, text, self.limits, bounds))
 
     async def remove_item(self, key: Key, item_key: str) -> bool:
         return await self._write("remove_item", lambda db: puts.remove_item(db, key, item_key))

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.events.ids import TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
+from holdfast.events.role import RoleBounds
 from holdfast.store.admission import (
     NO_SESSION,
     Fact,
@@ -122,9 +123,9 @@ class Inbox:
 
 
 def edit_item(
-    db: sqlite3.Connection, key: Key, item_key: str, text: str, limits: TurnLimits
+    db: sqlite3.Connection, key: Key, item_key: str, text: str, limits: TurnLimits, bounds: RoleBounds | None
 ) -> tuple[Refused | None, str | None]:
-    plan = decided(admit_edit(key, text, _stored_item(db, key, item_key), limits), partial(_fact, db, key))
+    plan = decided(admit_edit(key, text, _stored_item(db, key, item_key), limits, bounds), partial(_fact, db, key))
     if isinstance(plan, Refused):
         return plan, None
     tail = _next_tail(db, key)

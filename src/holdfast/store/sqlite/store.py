@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeVar
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
+from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.backlog import Backlog
@@ -334,9 +335,11 @@ class SqliteStore:
 
     # Changing the queue
 
-    async def edit_item(self, key: Key, item_key: str, *, text: str) -> Refused | None:
+    async def edit_item(
+        self, key: Key, item_key: str, *, text: str, bounds: RoleBounds | None = None
+    ) -> Refused | None:
         return await self._write(
-            "edit_item", lambda db: puts.edit_item(db, key, item_key, text, self.limits), changes=key
+            "edit_item", lambda db: puts.edit_item(db, key, item_key, text, self.limits, bounds), changes=key
         )
 
     async def remove_item(self, key: Key, item_key: str) -> bool:

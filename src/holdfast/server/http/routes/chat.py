@@ -98,8 +98,11 @@ def _intent(call: HttpCall, body: ChatBody) -> Intent:
 async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> Response:
     async def send(text: str, *, delivery: DeliveryChoice, **message: Any) -> Sent:
         with call.service.rates.reserve(key.owner, delivery) as slot:
-            idle = not slot.is_free
-            return slot.count(await call.operations.send(key, text, delivery=delivery, only_if_idle=idle, **message))
+            return slot.count(
+                await call.operations.send(
+                    key, text, delivery=delivery, only_if_idle=not slot.is_free, bounds=call.bounds, **message
+                )
+            )
 
     exchange = Exchange(
         call.operations,
@@ -109,6 +112,7 @@ async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> R
         send=send,
         choose=partial(choose, call, key, body),
         answered_by=call.identity.name,
+        bounds=call.bounds,
         max_waiting_messages=call.service.bounds.max_waiting_messages,
     )
     await call.check_use(key)

@@ -13,8 +13,10 @@ from holdfast.events.session import ModelChanged
 from holdfast.protocol.session import SessionView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
+from holdfast.server.http.policy import for_copy
 from holdfast.server.http.routes.rewinds import check_position
 from holdfast.server.http.routes.sessions import created_session
+from holdfast.session.role import asks_beyond
 from holdfast.session.state import State
 
 MAX_TITLE_CHARACTERS: Final = 200
@@ -54,14 +56,16 @@ async def fork(call: HttpCall) -> Response:
 
 def _bound(call: HttpCall) -> Callable[[State], list[Body]]:
     """From the state of the copy to the records that leave it no more than the caller's role may have."""
-    owner, policy, model = call.identity.owner, call.policy, call.service.settings.model
+    bounds, model = call.bounds, call.service.settings.model
 
     def records(state: State) -> list[Body]:
-        settings = policy.for_copy(owner, state)
+        if bounds is None:
+            return []
+        settings = for_copy(bounds, state)
         bodies: list[Body] = [] if settings is None else [settings]
         # The copy loses its own provider; the name that the provider gave its model is no model of this server.
         loses_provider = settings is not None and settings.provider is None
-        if loses_provider or policy.asks_beyond(state, default=model):
+        if loses_provider or asks_beyond(state, bounds):
             bodies.append(ModelChanged(new_model=model, previous_model=state.model))
         return bodies
 

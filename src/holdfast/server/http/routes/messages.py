@@ -41,6 +41,7 @@ async def send(call: HttpCall) -> Response:
             delivery=message.delivery,
             unattended=message.unattended,
             only_if_idle=not slot.is_free,
+            bounds=call.bounds,
             **choice.as_arguments(),
         )
         slot.count(receipt)

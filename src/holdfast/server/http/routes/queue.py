@@ -57,7 +57,7 @@ async def edit(call: HttpCall) -> Response:
     await call.check_use()
     message_id = MessageId(call.path("message_id"))
     await _check_model_of(call, message_id)
-    await call.operations.edit_queued(call.key, message_id, edited.text)
+    await call.operations.edit_queued(call.key, message_id, edited.text, bounds=call.bounds)
     return await _queue(call)
 
 
