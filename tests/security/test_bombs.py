@@ -360,7 +360,7 @@ def test_stored_rules_are_matched_with_all_calls_of_a_step_in_so_many_operations
     rules = [rule_of(number) for number in range(300)]
 
     def judge_calls() -> None:
-        allow = Rules(rules)
+        allow = Rules(rules, calls=64)
         for number in range(64):
             judge(ask, tool_name=f"l{number}" + "a" * 3_000, allow=allow, unattended=False)
 
@@ -377,12 +377,57 @@ def compiled_meanwhile(work: Callable[[], object]) -> int:
 
 
 def test_a_call_that_could_not_be_matched_asks_and_a_rule_without_pattern_still_holds() -> None:
-    allow = Rules([*(COSTLY_RULES["sets"](number) for number in range(300)), "custom-tool(found)", "write"])
+    costly = [f"custom-tool(*[a]b{number}*)" for number in range(300)]
+    allow = Rules([*costly, "custom-tool(*aaa)", "custom-tool(found)", "write"])
     calling = PermissionAsk(kind="custom-tool", subject="found")
-    for _ in range(100):
-        judge(calling, tool_name="a" * 3_000, allow=allow, unattended=False)
-    assert judge(calling, tool_name="found", allow=allow, unattended=False) == "ask"
+    assert judge(calling, tool_name="aaa", allow=Rules(["custom-tool(*aaa)"]), unattended=False) == "allow"
+    assert judge(calling, tool_name="a" * 3_000, allow=allow, unattended=False) == "ask"
+    assert judge(calling, tool_name="found", allow=allow, unattended=False) == "allow"
     assert judge(PermissionAsk(kind="write", subject="x"), tool_name="x", allow=allow, unattended=False) == "allow"
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "[*]" * 3_333, " " * 10_000, "a;" * 5_000])
+def test_rules_without_wildcards_take_no_steps_from_patterns_however_long_they_are(text: str) -> None:
+    """Approving a long command for the session stores such a rule."""
+    rules = [f"shell({text}{number})" for number in range(MAX_SESSION_RULES - 1)]
+    allow = Rules([*rules, "shell(git *)"])
+    assert (
+        judge(PermissionAsk(kind="shell", subject="git log"), tool_name="bash", allow=allow, unattended=False)
+        == "allow"
+    )
+    approved = PermissionAsk(kind="shell", subject=text.replace("[*]", "*") + "7")
+    assert judge(approved, tool_name="bash", allow=allow, unattended=False) == "allow"
+    assert operations(lambda: Rules(rules)) < 120 * MAX_SESSION_RULES
+
+
+def test_long_patterns_do_not_keep_a_short_one_from_being_read() -> None:
+    allow = Rules([*(f"shell({'*;' * 450}{number})" for number in range(300)), "shell(git *)"])
+    assert (
+        judge(PermissionAsk(kind="shell", subject="git log"), tool_name="bash", allow=allow, unattended=False)
+        == "allow"
+    )
+
+
+def test_a_costly_call_does_not_take_the_steps_of_the_others_wherever_it_stands() -> None:
+    rules = [*(f"custom-tool(*[a]b{number}*)" for number in range(8)), "custom-tool(plain*)"]
+    costly = "a" * 3_000
+    for place in range(8):
+        names = [f"plain{number}" for number in range(7)]
+        names.insert(place, costly)
+        allow = Rules(rules, calls=len(names))
+        ask = PermissionAsk(kind="custom-tool", subject="x")
+        verdicts = {name: judge(ask, tool_name=name, allow=allow, unattended=False) for name in names}
+        assert verdicts == {name: "ask" if name == costly else "allow" for name in names}
+
+
+def test_steps_that_a_call_does_not_use_are_left_to_those_that_follow() -> None:
+    ask = PermissionAsk(kind="custom-tool", subject="x")
+    costly = "a" * 3_000 + "b"  # Takes more than half of the steps for calls.
+    rules = ["custom-tool(*[a]c*)", "custom-tool(*[a][b])"]
+    alone, shared = Rules(rules), Rules(rules, calls=2)
+    assert judge(ask, tool_name=costly, allow=alone, unattended=False) == "allow"
+    assert judge(ask, tool_name="x", allow=shared, unattended=False) == "ask"
+    assert judge(ask, tool_name=costly, allow=shared, unattended=False) == "allow"
 
 
 @pytest.mark.parametrize(

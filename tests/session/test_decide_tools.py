@@ -169,6 +169,17 @@ def test_a_call_that_the_session_was_granted_needs_no_request() -> None:
     assert kinds(appended(state, deciding(facts={"c1": other}))) == ["PermissionRequested"]
 
 
+def test_each_call_of_a_step_has_its_share_of_the_work_on_patterns() -> None:
+    """Reads that no rule is needed for have none."""
+    allow = (*(f"write(*[a]b{number}*)" for number in range(8)), "write(*[a].txt)")
+    granted = session.SessionStarted(session_id=STARTED.session_id, producer="", start_time=0, allow=allow)
+    reads = {f"r{number}": asking("read", "a.txt") for number in range(20)}
+    facts = {"costly": asking("write", "a" * 3_000), "c2": asking("write", "a" * 300 + ".txt"), **reads}
+    state = state_of(granted, *begun()[1:], said(*(call(name) for name in facts)))
+    written = appended(state, deciding(facts=facts))
+    assert [opened.tool_call_id for opened in written.opens] == ["costly"]
+
+
 def test_a_grant_for_the_folder_applies_until_it_is_revoked() -> None:
     state = state_of(*begun()[:1], session.SettingsChanged(place_rules=("write",)), *begun()[1:], *ONE_CALL)
     still = deciding(facts={"c1": ASKS}, granted=frozenset({"write"}))

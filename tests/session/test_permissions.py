@@ -1,7 +1,9 @@
 """Rules and their grants: reads inside the folder are allowed, writes and commands ask, access outside is denied."""
 
+from fnmatch import fnmatchcase
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.events.request import PermissionAsk, PermissionKind
@@ -222,6 +224,24 @@ def test_an_approval_for_the_session_covers_that_command_only(command: str, othe
 @given(rule=st.text(max_size=60), subject=st.text(max_size=30))
 def test_no_odd_rule_breaks_a_decision(rule: str, subject: str) -> None:
     assert verdict("write", subject, rule) in ("allow", "ask")
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(pattern=st.text("ab[]*?!", min_size=1, max_size=10), subject=st.text("ab[]*?", max_size=6))
+@example(pattern="[?[*]]", subject="[?]")
+@example(pattern="[[][*]]", subject="[*]")
+def test_a_rule_means_what_its_pattern_means_with_and_without_wildcards(pattern: str, subject: str) -> None:
+    assert (verdict("write", subject, f"write({pattern})") == "allow") == fnmatchcase(subject, pattern)
+
+
+def test_an_exact_rule_for_a_directory_counts_beside_a_pattern_in_that_directory_only() -> None:
+    rules = ("shell(ls (in docs) )", "shell(ls *)", "shell(git *)")
+    assert verdict("shell", "git log; ls (in docs) ", *rules) == "allow"
+    assert verdict("shell", "git log; ls (in src) ", *rules) == "ask"
+    assert verdict("shell", "git log; ls", *rules) == "ask"
+    assert verdict("shell", "git log; ls", *rules, "shell(ls)") == "allow"
+    spaced = ("shell(ls (in docs) )", "shell(ls (in docs)  *)")
+    assert verdict("shell", "ls '(in docs) '; ls '(in docs) '", *spaced) == "ask", "that is an argument"
 
 
 def test_a_hostile_rule_is_evaluated_in_bounded_time() -> None:

@@ -8,12 +8,13 @@ A pattern for the shell covers programs with arguments and nothing else that a s
 simple command of a command that can be taken apart with certainty. A rule without wildcards covers just its own text.
 
 Clients choose rules, and judging blocks the event loop: rules are bounded when they are given, and patterns are matched
-in a bounded number of steps, also those that were stored before.
+in a bounded number of steps, also those that were stored before. Rules without wildcards are looked up, which takes no
+steps, and each call of a step of a turn has its share of the steps.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from glob import escape
+from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple, get_args
 
 from holdfast.events.request import PermissionAsk, PermissionKind
@@ -55,13 +56,12 @@ MAX_SESSION_RULES: Final = 500
 """The most rules that are granted in one session. All are in its state, and are read for each step that asks."""
 
 MAX_MATCHING_STEPS: Final = 25_000
-"""Steps in which the patterns of a session are matched with the calls of one step of a turn, about 25 ms. A call that
-could not be matched within them asks."""
+"""Steps in which the patterns of a session are read, and matched with the calls of one step of a turn, about 25 ms.
+Half of them are for reading, the others for the calls, in equal shares. A pattern that could not be read grants
+nothing, and a call that could not be matched within its share asks."""
 
 READ_PER_STEP: Final = 10
 """Characters of a pattern for commands that are read in one step, before it is matched."""
-
-_EXACT = re.compile(r"(?:[^*?\[]|\[[*?\[]\])+", re.DOTALL)
 
 _IN_DIRECTORY = re.compile(r"(?P<command>.*) \(in (?P<directory>[^()\s]+)\) ", re.DOTALL)
 """A command, or a pattern for one, in a directory below the working directory."""
@@ -114,53 +114,79 @@ def check_given_rules(rules: Sequence[str]) -> None:
 class CommandPattern(NamedTuple):
     """A pattern for commands, taken apart."""
 
-    whole: str
-    exact_whole: str | None
-    """The one text that it matches, if it has no wildcards."""
     directory: str | None
     """It covers commands in this directory only; None: in any."""
     command: str
     """The pattern without its directory."""
-    exact: str | None
-    """The one command that it matches, if it has no wildcards."""
+    is_exact: bool
+    """Whether the command has no wildcards: then the directory has some, and is compared as it is."""
     parts: list[str]
     """The command, cut at its operators: patterns and operators by turns."""
 
 
 class Rules:
-    """The rules of a session, read once, and the steps that are left for matching their patterns."""
+    """The rules of a session, read once, and the steps that are left for matching their patterns with `calls` calls."""
 
-    def __init__(self, rules: Sequence[str], *, steps: int = MAX_MATCHING_STEPS) -> None:
+    def __init__(self, rules: Sequence[str], *, calls: int = 1, steps: int = MAX_MATCHING_STEPS) -> None:
         self._whole: set[str] = set()
-        self._patterns: dict[str, list[str]] = {}
+        self._exact: dict[str, set[str]] = {}
+        self._patterns: dict[str, dict[str, None]] = {}
         for rule in rules:
             parsed = _RULE.fullmatch(rule)
             if parsed is None:
                 continue
-            if parsed["pattern"] is None:
-                self._whole.add(parsed["name"])
+            name, pattern = parsed["name"], parsed["pattern"]
+            if pattern is None:
+                self._whole.add(name)
+            elif _is_exact(pattern):
+                self._exact.setdefault(name, set()).add(pattern)
             else:
-                self._patterns.setdefault(parsed["name"], []).append(parsed["pattern"])
-        self._effort = Effort(steps)
+                self._patterns.setdefault(name, {})[pattern] = None
+        self._calls = calls
+        self._for_reading = steps // 2
+        self._for_calls = steps - self._for_reading
+        self._effort = Effort(0)
         self._read: dict[str, Pattern] = {}
         self._commands: dict[str, CommandPattern] = {}
+
+    @contextmanager
+    def share(self) -> Iterator[None]:
+        """Lets one call use its share of the steps that are left. Later calls get those that it did not use."""
+        share = self._for_calls // max(self._calls, 1)
+        self._calls -= 1
+        self._effort = Effort(share)
+        try:
+            yield
+        finally:
+            self._for_calls -= share - max(self._effort.left, 0)
 
     def grants_all(self, name: str) -> bool:
         """Whether a rule without a pattern has this name."""
         return name in self._whole
 
+    def grants_text(self, name: str, text: str) -> bool:
+        """Whether a rule with this name covers just this text, or every text. Takes no steps."""
+        return EVERY_CALL in self._patterns.get(name, ()) or self.names_text(name, text)
+
+    def names_text(self, name: str, text: str) -> bool:
+        """Whether a rule with this name covers just this text. Takes no steps."""
+        exact = self._exact.get(name)
+        return exact is not None and _escaped(text) in exact
+
     def patterns(self, *names: str) -> Iterator[str]:
-        """The patterns of the rules with these names. Raises `EffortSpent` when no steps are left to look at one."""
+        """The patterns with wildcards of the rules with these names. Raises `EffortSpent` when the call has no steps
+        left to look at one."""
         for name in names:
             for pattern in self._patterns.get(name, ()):
                 self._effort.spend(1)
                 yield pattern
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Raises `EffortSpent` when no steps are left."""
+        """Raises `EffortSpent` when the call has no steps left."""
         read = self._read.get(pattern)
         if read is None:
-            self._effort.spend(2 * sum(pattern.count(wildcard) for wildcard in "*?[-"))
+            if not self._may_read(2 * sum(pattern.count(wildcard) for wildcard in "*?[-")):
+                return False
             read = self._read[pattern] = Pattern(pattern)
         return read.matches(text, self._effort)
 
@@ -169,9 +195,17 @@ class Rules:
         for pattern in self.patterns(*names):
             read = self._commands.get(pattern)
             if read is None:
-                self._effort.spend(len(pattern) // READ_PER_STEP)
+                if not self._may_read(len(pattern) // READ_PER_STEP):
+                    continue
                 read = self._commands[pattern] = _command_pattern(pattern)
             yield read
+
+    def _may_read(self, steps: int) -> bool:
+        """Takes steps for reading a pattern, which all calls use, unless that many are not left."""
+        if steps > self._for_reading:
+            return False
+        self._for_reading -= steps
+        return True
 
 
 def judge(
@@ -185,7 +219,7 @@ def judge(
     """The verdict on a call. In an unattended turn a call that would ask is denied. With `asks_always` every call asks
     that no rule allows, including reads and paths outside the working directory. Calls that are judged with the same
     `Rules` share their steps."""
-    if ask.kind == "read" and ask.inside and (unattended or not asks_always):
+    if needs_no_rule(ask, unattended=unattended, asks_always=asks_always):
         return "allow"
     rules = allow if isinstance(allow, Rules) else Rules(allow)
     if _is_granted(rules, ask, tool_name):
@@ -193,6 +227,11 @@ def judge(
     if asks_always and not unattended:
         return "ask"
     return "deny" if unattended or not ask.inside else "ask"
+
+
+def needs_no_rule(ask: PermissionAsk, *, unattended: bool, asks_always: bool) -> bool:
+    """Whether a call is allowed whatever the rules are."""
+    return ask.kind == "read" and ask.inside and (unattended or not asks_always)
 
 
 def command_in(subject: str) -> str:
@@ -206,29 +245,29 @@ def session_rule(ask: PermissionAsk, tool_name: str) -> str:
     if ask.kind == "custom-tool":
         return custom_tool_rule(tool_name)
     if ask.kind == "shell" or not ask.inside:
-        return f"{ask.kind}({escape(ask.subject)})"
+        return f"{ask.kind}({_escaped(ask.subject)})"
     return ask.kind
 
 
 def custom_tool_rule(tool_name: str) -> str:
     """The rule for a custom tool. It does not cover a built-in tool of the same name, which asks by kind."""
-    return f"custom-tool({escape(tool_name)})"
+    return f"custom-tool({_escaped(tool_name)})"
 
 
 def _is_granted(rules: Rules, ask: PermissionAsk, tool_name: str) -> bool:
     names = _names(ask.kind, tool_name)
     if any(rules.grants_all(name) for name in names if name != ask.kind or ask.inside):
         return True
-    try:
-        if ask.kind == "shell":
-            return _grants_command(rules, ask, names)
-        return any(
-            rules.matches(pattern, tool_name if name == "custom-tool" else ask.subject)
-            for name in names
-            for pattern in rules.patterns(name)
-        )
-    except EffortSpent:
-        return False
+    texts = {name: tool_name if name == "custom-tool" else ask.subject for name in names}
+    with rules.share():
+        if any(rules.grants_text(name, text) for name, text in texts.items()):
+            return True
+        try:
+            if ask.kind == "shell":
+                return _grants_command(rules, ask, names)
+            return any(rules.matches(pattern, text) for name, text in texts.items() for pattern in rules.patterns(name))
+        except EffortSpent:
+            return False
 
 
 def _names(kind: str, tool_name: str) -> tuple[str, ...]:
@@ -240,11 +279,8 @@ def _names(kind: str, tool_name: str) -> tuple[str, ...]:
 
 
 def _grants_command(rules: Rules, ask: PermissionAsk, names: Sequence[str]) -> bool:
-    """Whether one rule covers the whole text of the command, or patterns cover each simple command of it. No pattern
-    covers a redirection."""
+    """Whether patterns cover each simple command of the command. No pattern covers a redirection."""
     patterns = list(rules.commands(*names))
-    if any(pattern.whole == EVERY_CALL or pattern.exact_whole == ask.subject for pattern in patterns):
-        return True
     if not patterns:
         return False
     placed = _IN_DIRECTORY.fullmatch(ask.subject)
@@ -256,11 +292,18 @@ def _grants_command(rules: Rules, ask: PermissionAsk, names: Sequence[str]) -> b
         return False
     directory = placed and placed["directory"]
     patterns = [pattern for pattern in patterns if pattern.directory in (None, directory)]
-    exact = {pattern.exact for pattern in patterns if pattern.exact is not None}
-    wild = [pattern for pattern in patterns if pattern.exact is None]
-    single = [pattern.command for pattern in wild if len(pattern.parts) == 1]
-    return all(_is_covered(rules, command.text, single, exact) for command in script.commands) or any(
-        _covers_chain(rules, pattern.parts, script) for pattern in wild
+    single = [pattern.command for pattern in patterns if len(pattern.parts) == 1 and not pattern.is_exact]
+    named = {pattern.command for pattern in patterns if pattern.is_exact}
+
+    def is_covered(command: str) -> bool:
+        if any(rules.matches(pattern, command) for pattern in single):
+            return True
+        # An exact rule for this text counts inside a chain only beside a pattern for the same command with arguments.
+        is_named = _escaped(command) in named or any(_names_command(rules, name, command, directory) for name in names)
+        return is_named and any(rules.matches(pattern, f"{command} ") for pattern in single)
+
+    return all(is_covered(command.text) for command in script.commands) or any(
+        _covers_chain(rules, pattern.parts, script) for pattern in patterns if not pattern.is_exact
     )
 
 
@@ -268,20 +311,19 @@ def _command_pattern(pattern: str) -> CommandPattern:
     placed = _IN_DIRECTORY.fullmatch(pattern)
     command = placed["command"] if placed else pattern
     return CommandPattern(
-        whole=pattern,
-        exact_whole=_exact(pattern),
         directory=placed["directory"] if placed else None,
         command=command,
-        exact=_exact(command),
+        is_exact=_is_exact(command),
         parts=_OPERATOR.split(command),
     )
 
 
-def _is_covered(rules: Rules, command: str, patterns: list[str], exact: set[str]) -> bool:
-    if any(rules.matches(pattern, command) for pattern in patterns):
+def _names_command(rules: Rules, name: str, command: str, directory: str | None) -> bool:
+    """Whether a rule without wildcards covers this command, in any directory or in this one."""
+    if directory is not None and rules.names_text(name, f"{command} (in {directory}) "):
         return True
-    # An exact rule for this text counts inside a chain only beside a pattern for the same command with arguments.
-    return command in exact and any(rules.matches(pattern, f"{command} ") for pattern in patterns)
+    # The words of a command may look like a directory.
+    return not _IN_DIRECTORY.fullmatch(command) and rules.names_text(name, command)
 
 
 def _covers_chain(rules: Rules, parts: list[str], script: ShellScript) -> bool:
@@ -294,10 +336,19 @@ def _covers_chain(rules: Rules, parts: list[str], script: ShellScript) -> bool:
     )
 
 
-def _exact(pattern: str) -> str | None:
-    """The one text that a pattern without wildcards matches."""
-    if not any(wildcard in pattern for wildcard in "*?["):
-        return pattern
-    if not _EXACT.fullmatch(pattern):
-        return None
-    return pattern.replace("[*]", "*").replace("[?]", "?").replace("[[]", "[")
+def _is_exact(pattern: str) -> bool:
+    """Whether a pattern has no wildcards, and so matches one text only. It then is this text, as `_escaped` writes it.
+
+    The escapes never overlap, so counting shows whether each special character is part of one. That is fast, whatever
+    the pattern is: every rule of a session is looked at."""
+    stars, marks, brackets = pattern.count("[*]"), pattern.count("[?]"), pattern.count("[[]")
+    return (
+        pattern.count("*") == stars
+        and pattern.count("?") == marks
+        and pattern.count("[") == stars + marks + 2 * brackets
+    )
+
+
+def _escaped(text: str) -> str:
+    """The pattern that matches just this text."""
+    return text.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]")

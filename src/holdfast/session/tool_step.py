@@ -11,7 +11,7 @@ from holdfast.session import endings, intake, model_step, tool_results
 from holdfast.session.actions import Action, Append, Interrupt, Opened, Pause, Release, RunTools
 from holdfast.session.bounds import Bounds
 from holdfast.session.inputs import CallFacts, Inputs
-from holdfast.session.permissions import Rules, judge, session_rule
+from holdfast.session.permissions import Rules, judge, needs_no_rule, session_rule
 from holdfast.session.state import ModelReply, Phase, State, ToolCall, Turn, same_call_key
 
 REPEATED_LINE: Final = (
@@ -30,7 +30,7 @@ def run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
         return _end_repetition(state, inputs, current)
     written = Append()
     startable: list[ToolCall] = []
-    allow = _rules(state, inputs) if any(facts.ask for facts in inputs.facts.values()) else Rules(())
+    allow = _rules(state, inputs, current)
     for call in reply.unfinished():
         _next_move(state, inputs, current, call, allow, written, startable)
     if written.events:
@@ -67,9 +67,15 @@ def _ends_turn(state: State, reply: ModelReply) -> bool:
     return any(call.name in terminal for call in reply.calls)
 
 
-def _rules(state: State, inputs: Inputs) -> Rules:
-    """The rules by which the calls of the step are judged."""
-    return Rules([*state.allow, *(rule for rule in state.place_rules if rule in inputs.granted), *inputs.readable])
+def _rules(state: State, inputs: Inputs, current: Turn) -> Rules:
+    """The rules by which the calls of the step are judged; none if no call needs one."""
+    unattended, asks_always = current.unattended, state.policy.asks_always
+    asks = [facts.ask for facts in inputs.facts.values() if facts.ask]
+    calls = sum(not needs_no_rule(ask, unattended=unattended, asks_always=asks_always) for ask in asks)
+    if not calls:
+        return Rules(())
+    granted = (rule for rule in state.place_rules if rule in inputs.granted)
+    return Rules([*state.allow, *granted, *inputs.readable], calls=calls)
 
 
 def _next_move(
