@@ -40,8 +40,8 @@ async def own_model() -> AsyncIterator[Counting]:
         yield server
 
 
-async def key_of(place: Place, owner: str) -> str:
-    done = await place.run("keys", "create", "--name", owner, "--owner", owner)
+async def key_of(place: Place, owner: str, *options: str) -> str:
+    done = await place.run("keys", "create", "--name", owner, "--owner", owner, *options)
     assert done.code == 0, done.err
     return done.out.split()[-1]
 

@@ -1,7 +1,12 @@
 """An owner keeps so many sessions and so many bytes; what is refused is said in words, and deleting makes room."""
 
+import json
+
+import pytest
+
 from tests.http.test_limits import key_of
-from tests.http.world import Model, Place, code_of
+from tests.http.test_requests import LOOKUP, answered, asked, until_idle
+from tests.http.world import Client, Model, Place, code_of
 
 
 async def test_one_session_too_many_is_refused_however_it_is_made(own_place: Place) -> None:
@@ -118,3 +123,78 @@ async def test_an_owner_whose_logs_are_full_stores_nothing_beside_messages_eithe
         ):
             assert (refused.status_code, code_of(refused)) == (403, "storage_full")
         assert (await client.get(f"/v1/sessions/{session}")).json()["session"]["head"] == before
+
+
+async def fill(client: Client, session: str, limit: int) -> None:
+    """Fill the storage by renaming the session until no name has room."""
+    for _ in range(limit // 100):
+        if (await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200})).status_code == 403:
+            return
+    raise AssertionError("the storage is not full")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The options of commands that name the database."""
+    return ("--database", request.getfixturevalue("postgres_url")) if request.param == "postgresql" else ()
+
+
+async def test_a_long_answer_needs_room_and_its_request_stays_open_for_a_short_one(
+    own_place: Place, database: tuple[str, ...]
+) -> None:
+    key = await key_of(own_place, "ann", *database)
+    async with (
+        own_place.serve("--auth", "keys", *database, HOLDFAST_MAX_BYTES_PER_OWNER="20000") as server,
+        server.client(token=key) as client,
+    ):
+        session, request = await asked(client, "look up ada", client_tools=[LOOKUP])
+        for size in (4_900_000, 10_000):
+            refused = await answered(client, session, request, content="x" * size, answer_id="a1")
+            assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+            assert "4,096 bytes always have room" in refused.json()["error"]["message"]
+        await fill(client, session, 20_000)
+        assert (await client.get(f"/v1/sessions/{session}/requests")).json()["requests"] == [request]
+        short = {"content": "x" * 3_000, "success": False, "answer_id": "a1"}
+        assert (await answered(client, session, request, **short)).is_success
+        await until_idle(client, session)
+        again = await answered(client, session, request, **short)
+        assert (again.status_code, again.json()["duplicate"]) == (200, True)
+
+
+async def test_a_long_answer_is_accepted_again_after_a_session_was_deleted(own_place: Place) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="40000") as server,
+        server.client(token=key) as client,
+    ):
+        other = await client.make(system_message="x" * 25_000)
+        session, request = await asked(client, "look up ada", client_tools=[LOOKUP])
+        long = {"content": "x" * 10_000, "answer_id": "a1"}
+        assert code_of(await answered(client, session, request, **long)) == "storage_full"
+        assert (await client.delete(f"/v1/sessions/{other}")).status_code == 204
+        assert (await answered(client, session, request, **long)).is_success
+        assert (await until_idle(client, session))[-1].startswith("Found: xxx")
+
+
+async def test_an_ai_sdk_client_hears_that_its_result_has_no_room_and_can_give_a_shorter_one(own_place: Place) -> None:
+    key = await key_of(own_place, "ann")
+    async with (
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="20000") as server,
+        server.client(token=key) as client,
+    ):
+        session = await client.make(client_tools=[LOOKUP])
+        told = await client.say(session, "look up ada")
+        chunks = [json.loads(line[6:]) for line in told.text.splitlines() if line.startswith("data: {")]
+        turn = next(chunk["messageId"] for chunk in chunks if chunk["type"] == "start")
+        call = next(chunk["toolCallId"] for chunk in chunks if chunk["type"] == "tool-input-available")
+
+        def with_output(size: int) -> dict[str, object]:
+            part = {"type": "tool-lookup", "toolCallId": call, "state": "output-available", "output": "x" * size}
+            message = {"id": turn, "role": "assistant", "parts": [part]}
+            return {"messages": [message], "trigger": "submit-message", "messageId": turn}
+
+        refused = await client.post(f"/v1/sessions/{session}/stream", json=with_output(10_000))
+        assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+        shorter = await client.post(f"/v1/sessions/{session}/stream", json=with_output(10))
+        assert shorter.status_code == 200
+        assert (await client.texts(session))[-1] == "Found: xxxxxxxxxx"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.ids import Key, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
@@ -15,9 +16,11 @@ from holdfast.events.inbox import (
     Rewind,
     Stop,
     ToBackground,
+    ToolAnswer,
 )
 from holdfast.store.admission import (
     NOT_QUEUED,
+    SHORT_ANSWER_BYTES,
     Decision,
     EditPlan,
     Fact,
@@ -206,6 +209,39 @@ def answer(answer_id: str, decision: Any = "approved", by: str = "") -> Answer:
 
 def test_answer_to_an_open_request_wakes_the_session() -> None:
     assert planned(decided(called(answer("1")), WAITING, {"request": "open", "is_stopping": False})).wakes
+
+
+def long_answer(size: int) -> Answer:
+    """An answer of so many bytes, as stored."""
+    empty = Answer(request_id=RequestId("r"), answer_id="1", content=ToolAnswer(content="xx" * 128))
+    return replace(empty, content=ToolAnswer(content="x" * (256 + size - len(codec.encode_item(empty)))))
+
+
+def test_long_answer_needs_room_in_the_inbox_and_in_the_log_and_a_short_one_needs_none() -> None:
+    waits = {"request": "open", "is_stopping": False}
+    long = called(long_answer(SHORT_ANSWER_BYTES + 1), limits=TurnLimits(stored_bytes=10_000))
+    assert len(long.payload) == SHORT_ANSWER_BYTES + 1
+    room = 10_000 - 2 * len(long.payload)
+    full, fits = (Stored(sessions=1, stored_bytes=size) for size in (room + 1, room))
+    refusal = decided(long, WAITING, {**waits, "owner_alone": None, "stored": full})
+    assert isinstance(refusal, Refused)
+    assert (refusal.code, "4,096 bytes always have room" in refusal.message) == ("storage_full", True)
+    assert planned(decided(long, WAITING, {**waits, "owner_alone": None, "stored": fits})).wakes
+    again = stored(long)
+    assert decided(long, WAITING, found=again) == Accepted(again.receipt, duplicate=True)
+    short = called(long_answer(SHORT_ANSWER_BYTES), limits=TurnLimits(stored_bytes=0))
+    assert planned(decided(short, WAITING, waits)).wakes
+
+
+def test_decision_with_rules_and_a_reason_is_a_short_answer() -> None:
+    content = PermissionAnswer(
+        decision="approved-for-session",
+        feedback="x" * 1_000,
+        rules=tuple(f"shell(git {name} *)" for name in ("add", "commit", "diff", "log", "push") * 10),
+        place="/home/ann/" + "d" * 200,
+    )
+    item = Answer(request_id=RequestId("r" * 64), answer_id="a" * 64, content=content, answered_by="b" * 200)
+    assert len(codec.encode_item(item)) <= SHORT_ANSWER_BYTES
 
 
 def test_first_answer_wins_and_the_same_answer_gets_the_same_receipt() -> None:

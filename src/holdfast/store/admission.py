@@ -7,7 +7,7 @@ rules do not. News of a task is not put: a store adds it to the inbox in the tra
 """
 
 from collections.abc import Callable, Generator
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,6 +28,11 @@ from holdfast.events.role import RoleBounds
 from holdfast.store.put import REUSED, Put
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
+
+SHORT_ANSWER_BYTES: Final = 4_096
+"""An answer of up to so many bytes, as stored, is accepted also when its owner's storage is full, so that every request
+can be answered: it is enough for a decision with a few rules, a reply of a person, or a failed call with its reason.
+The overrun is bounded: a session has at most one open request for each call of a step."""
 
 
 class Fact(NamedTuple):
@@ -237,7 +242,21 @@ def _answer(call: Put, answer: Answer) -> Rule:
         return Refused("request_closed", "This request is closed: its turn went on or ended without an answer.")
     if (yield Fact("is_stopping")):
         return Refused("stopping", "The turn is being stopped.")
-    return Plan(adds=(_as_put(call),))
+    return (yield from _long_answer_full(call)) or Plan(adds=(_as_put(call),))
+
+
+def _long_answer_full(call: Put) -> Generator[Fact, Any, Refused | None]:
+    """The refusal of a long answer for which there is no room: its request stays open. The answer is stored twice, in
+    the inbox and then in the log, and needs room for both."""
+    size = len(call.payload)
+    refused = (yield from _full(call.key, call.limits, 2 * size)) if size > SHORT_ANSWER_BYTES else None
+    if refused is None:
+        return None
+    return Refused(
+        refused.code,
+        f"There is no room for this answer of {size:,} bytes: your sessions may take up {call.limits.stored_bytes:,} "
+        f"bytes. Give a shorter one ({SHORT_ANSWER_BYTES:,} bytes always have room), or delete a session first.",
+    )
 
 
 def _stop(session: SessionFacts, stop: Stop, item_key: str) -> Generator[Fact, Any, Plan]:
@@ -306,8 +325,8 @@ def _after_stop(call: Put, session: SessionFacts, plan: Plan) -> Generator[Fact,
 
 
 def _full(key: Key, limits: TurnLimits, added: int) -> Generator[Fact, Any, Refused | None]:
-    """The refusal of writes for which the owner's storage has no room. Answers and stops are never refused: they let
-    the work that was accepted come to its end."""
+    """The refusal of writes for which the owner's storage has no room. Short answers and stops are never refused: they
+    let the work that was accepted come to its end."""
     if not limits.bounds_bytes(key.owner):
         return None
     yield Fact("owner_alone")

@@ -121,6 +121,17 @@ async def test_a_handler_that_fails_does_not_hang_the_turn(client: CopilotClient
         assert await reply_to(session, "Fail to ask") == "It failed."
 
 
+async def test_an_answer_that_has_no_room_does_not_hang_the_turn(own_home: Home) -> None:
+    model = own_home.model
+    model.on("Hear a long story", calls("ask_user", question="What happened?"), says("{last_tool_result}"))
+    limits = {"HOLDFAST_AUTH": "keys", "HOLDFAST_MAX_BYTES_PER_OWNER": "20000"}
+    async with own_home.serve(**limits) as server, connected(server.client()) as client:
+        session = await client.create_session(**approving(on_user_input_request=Answering("x" * 10_000)))
+        async with patience():
+            told = await reply_to(session, "Hear a long story")
+    assert told.startswith("The user could not be asked: There is no room for this answer")
+
+
 async def test_a_question_outlives_the_client_and_the_server(own_home: Home) -> None:
     model = own_home.model
     model.on("Ask and be left", calls("ask_user", question="Still there?"), says("{last_tool_result}"))

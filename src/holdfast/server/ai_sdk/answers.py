@@ -14,6 +14,7 @@ from holdfast.server.ai_sdk.tool_parts import text_of
 from holdfast.server.errors import Conflict, NotFound
 from holdfast.server.log_lookup import FoundTurn, TurnRequest
 from holdfast.server.operations import Operations
+from holdfast.server.operations.requests import LEAVES_OPEN
 
 APPROVED: Final[Decision] = "approved"
 DENIED: Final[Decision] = "denied-interactively-by-user"
@@ -33,18 +34,24 @@ async def apply_answers(
     operations: Operations, key: Key, turn: FoundTurn, answers: TurnAnswers, *, by: str
 ) -> AppliedAnswers:
     """Answer the open requests in order; each accepted answer is durable on return. The same answers again change
-    nothing, and have the same outcome."""
+    nothing, and have the same outcome. A refusal that leaves its request open is raised after all were put."""
     matched = list(_matched(turn, answers))
     if not matched:
         raise Conflict("nothing_to_answer", "There is nothing in this message that its turn waits for, or waited for.")
     after, waited_for = _last_wait(turn, {request.request_id for request, _ in matched})
     elsewhere: list[RequestId] = []
+    refused: Conflict | NotFound | None = None
     answered = [(request, answer) for request, answer in matched if request.request_id in waited_for]
     for request, answer in answered:
         try:
             await _apply(operations, key, request, answer, by)
-        except (Conflict, NotFound):
-            elsewhere.append(request.request_id)
+        except (Conflict, NotFound) as error:
+            if error.code in LEAVES_OPEN:
+                refused = refused or error
+            else:
+                elsewhere.append(request.request_id)
+    if refused is not None:
+        raise refused
     return AppliedAnswers(
         after=after,
         answered=frozenset(request.request_id for request, _ in answered),

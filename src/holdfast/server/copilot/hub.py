@@ -24,6 +24,7 @@ from holdfast.server.copilot.peer import Peer, PeerGone, RpcError
 from holdfast.server.copilot.projection import CopilotProjection, WireEvent, without_rewound
 from holdfast.server.errors import NotFound, OperationError
 from holdfast.server.operations import Operations
+from holdfast.server.operations.requests import LEAVES_OPEN
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
@@ -378,6 +379,9 @@ class Hub:
         except RpcError as error:
             self._ask_failed(member, question, error.message)
         except (PeerGone, OperationError) as error:
+            if isinstance(error, OperationError) and error.code in LEAVES_OPEN:
+                self._ask_failed(member, question, error.message)  # A client is asked once.
+                return
             # The question stays open: another client, or this one after a reconnect, may answer it.
             log.info("a question of session %s was not answered: %s", self.key.session, error)
         except (KeyError, TypeError, AttributeError):

@@ -16,6 +16,12 @@ from holdfast.server.operations.settings import check_rules
 from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.store.store import RequestRow, answer_key
 
+NO_ROOM: Final = "storage_full"
+"""The code of a refused answer that is too long for what is left of its owner's storage."""
+
+LEAVES_OPEN: Final = frozenset({NO_ROOM, "too_many_permissions", "too_many_rules"})
+"""Codes of refused answers whose request stays open: another answer, or the same one later, may be accepted."""
+
 _Content = PermissionAnswer | ToolAnswer | QuestionAnswer
 
 _REQUEST_KINDS: Final[dict[type[Any], RequestKind]] = {
@@ -64,7 +70,8 @@ class RequestVerbs(SessionAccess):
         answer_id: str | None = None,
         answered_by: str = "",
     ) -> Answered:
-        """Answer a call of a client's tool with its result."""
+        """Answer a call of a client's tool with its result. A long result is refused while the owner's storage is full;
+        a failure with a short reason never is."""
         check_images(images, self._bounds)
         result = ToolAnswer(content=content, success=success, error=error, images=images)
         return await self._answer(key, request_id, result, answer_id, answered_by)

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, SessionId
-from holdfast.events.inbox import Message, Rewind, Stop
+from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, SessionId
+from holdfast.events.inbox import Message, Rewind, Stop, ToolAnswer
 from holdfast.events.session import SessionInfo, Truncated
 from holdfast.store.store import Claim, Committed, Lease, Promotion, Refused, Rejected, Store, Unit
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -23,6 +24,7 @@ from holdfast.testing.store_conformance.words import (
     create,
     refused,
     reply,
+    request,
     rewind,
     send,
     started,
@@ -184,6 +186,33 @@ class LimitConformance:
         before = (await store.stored(ANN)).stored_bytes
         accepted(await stop(store, "stop", key=of("a")))
         assert (await store.stored(ANN)).stored_bytes == before + 2 * len(codec.encode_item(Stop(stop_id="stop")))
+
+    async def test_long_answer_is_refused_for_want_of_room_and_its_request_stays_open(
+        self, open_store: OpenStore
+    ) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=20_000))
+        await asking(store)
+        long = replace(answer(), content=ToolAnswer(content="x" * 10_000))
+        before = (await store.row(KEY), await store.stored(ANN))
+        assert refused(await reply(store, long)) == "storage_full"
+        assert (await store.row(KEY), await store.stored(ANN)) == before
+        assert len(await store.requests(KEY)) == 1
+        small = replace(answer(), content=ToolAnswer(content="No room.", success=False))
+        accepted(await reply(store, small))
+        added = (await store.stored(ANN)).stored_bytes - before[1].stored_bytes
+        assert added == len(codec.encode_item(small))
+
+    async def test_answer_is_accepted_in_a_full_storage_if_it_is_short_or_repeated(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=20_000))
+        lease = await asking(store)
+        long = replace(answer(), content=ToolAnswer(content="x" * 8_000))
+        accepted(await reply(store, long))
+        other = RequestId("another")
+        filler = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="x", message="x" * 20_000))
+        unit = Unit(key=KEY, fence=lease.fence, events=(filler,), opens=(request(other),), turn_id=TURN)
+        assert isinstance(await store.commit(unit), Committed)
+        assert accepted(await reply(store, long)).duplicate
+        accepted(await reply(store, replace(answer(), request_id=other)))
 
     async def test_messages_that_are_sent_at_once_are_counted_together(self, open_store: OpenStore) -> None:
         stores = [await open_store(limits=TurnLimits(stored_bytes=20_000)) for _ in range(3)]

@@ -184,7 +184,8 @@ async def rewind(store: Store, rewind_id: str, *, key: Key = KEY) -> Accepted | 
 
 
 async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused:
-    return await store.put(KEY, reply or answer(), item_key=f"answer:{REQUEST}", queue_limit=10)
+    said = reply or answer()
+    return await store.put(KEY, said, item_key=f"answer:{said.request_id}", queue_limit=10)
 
 
 async def hold(store: Store, key: Key = KEY) -> Lease:

@@ -93,6 +93,25 @@ async def test_unanswered_client_tool_calls_are_listed(tmp_path: Path) -> None:
         assert await session.ask("tools.listPendingRequests") == {"items": []}
 
 
+FULL: dict[str, Any] = {"auth": "keys", "max_bytes_per_owner": 20_000}
+
+
+@pytest.mark.parametrize("answer", [{"result": "x" * 10_000}, {"error": "x" * 10_000}])
+async def test_result_that_has_no_room_becomes_a_failure_with_the_reason_and_the_turn_goes_on(
+    tmp_path: Path, answer: dict[str, str]
+) -> None:
+    async with desk_at(tmp_path, ScriptedCall("mine", {}), "{last_tool_result}", **FULL) as desk:
+        session = await desk.client().session(tools=[MINE])
+        waiting = session.client.begin("session.sendAndWait", sessionId=session.id, prompt="Use it")
+        asked = await session.client.until("external_tool.requested")
+        handled = await session.ask("tools.handlePendingToolCall", requestId=asked["requestId"], **answer)
+        assert handled == {"success": True}
+        told = (await waiting)["result"]["response"]["data"]["content"]
+        assert "its result could not be stored. There is no room for this answer" in told
+        (done,) = session.client.data("tool.execution_complete")
+        assert done["success"] is False
+
+
 async def test_new_tool_is_offered_in_the_next_turn(tmp_path: Path) -> None:
     async with desk_at(tmp_path, ScriptedCall("other", {}), "{last_tool_result}") as desk:
         session = await desk.client().session()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Runtime
+from holdfast.config import load
 from holdfast.events.ids import Key, SessionId
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
@@ -202,13 +203,16 @@ async def _listed() -> list[dict[str, Any]]:
 
 
 @contextlib.asynccontextmanager
-async def desk_at(folder: Path, *replies: str | ScriptedCall, gate: ModelGate | None = None) -> AsyncIterator[Desk]:
+async def desk_at(
+    folder: Path, *replies: str | ScriptedCall, gate: ModelGate | None = None, **config: Any
+) -> AsyncIterator[Desk]:
     """A runtime whose model gives these replies, one after each round of tools."""
     said = tuple(Reply(text=reply) if isinstance(reply, str) else Reply(tool_calls=(reply,)) for reply in replies)
     model = ScriptedModel(Script((Rule(said or (Reply(text="Yes."),)),)), f"copilot/{MODELS[0]}", gate=gate)
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    async with Runtime(database=folder / "holdfast.db", model=model) as runtime:
+    database = f"sqlite:///{folder / 'holdfast.db'}"
+    async with Runtime(config=load({"database": database, **config}, {}), model=model) as runtime:
         service = CopilotService(
             operations=runtime.operations,
             tasks=runtime.task_operations,

@@ -15,6 +15,7 @@ from holdfast.server.copilot.methods.event_log import persisted
 from holdfast.server.copilot.methods.tools import replace_tools
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.server.operations.grants import check_room
+from holdfast.server.operations.requests import LEAVES_OPEN
 from holdfast.server.operations.settings import check_rules
 from holdfast.session.permissions import EVERY_CALL, command_in, custom_tool_rule
 from holdfast.session.state import State
@@ -147,7 +148,9 @@ async def handle_permission(call: RpcCall) -> Any:
             rules=rules,
             place=place if granted else None,
         )
-    except (Conflict, NotFound):
+    except (Conflict, NotFound) as error:
+        if error.code in LEAVES_OPEN:
+            raise
         return {"success": False}
     if granted:
         # After a crash before this write the answer itself stands, and the next session asks again.

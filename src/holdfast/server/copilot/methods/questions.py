@@ -5,6 +5,7 @@ from typing import Any
 from holdfast.events.ids import RequestId
 from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.server.operations.requests import LEAVES_OPEN
 
 
 @method("session.ui.handlePendingUserInput")
@@ -20,6 +21,8 @@ async def handle_user_input(call: RpcCall) -> Any:
             response["answer"],
             was_freeform=bool(response.get("wasFreeform", True)),
         )
-    except (Conflict, NotFound):
+    except (Conflict, NotFound) as error:
+        if error.code in LEAVES_OPEN:
+            raise
         return {"success": False}
     return {"success": True}

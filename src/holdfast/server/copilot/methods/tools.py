@@ -14,6 +14,7 @@ from holdfast.server.copilot.call import RpcCall, method
 from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.options import SessionParams, ToolOptions
 from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.server.operations.requests import NO_ROOM
 from holdfast.server.presence import ANSWERS_QUESTIONS, Arrival
 from holdfast.session.permissions import ANSWERS_PERMISSIONS
 from holdfast.session.state import State
@@ -119,10 +120,18 @@ async def _answered(
     error: ToolError | None,
     images: tuple[Image, ...],
 ) -> dict[str, bool]:
+    """Answer the call. A result for which there is no room becomes a failure that says so: these clients run a tool
+    once and do not answer again, so the turn would wait for ever. A crash in between leaves the request open, as if
+    the client had not answered."""
+    answer_tool = call.service.operations.answer_tool
     try:
-        await call.service.operations.answer_tool(
-            attached.key, request_id, text, success=error is None, error=error, images=images
-        )
+        try:
+            await answer_tool(attached.key, request_id, text, success=error is None, error=error, images=images)
+        except Conflict as refused:
+            if refused.code != NO_ROOM:
+                raise
+            why = f"The tool has run, but its result could not be stored. {refused.message}"
+            await answer_tool(attached.key, request_id, why, success=False, error="failed")
     except (Conflict, NotFound):
         return {"success": False}
     return {"success": True}
