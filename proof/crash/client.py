@@ -136,6 +136,36 @@ class Client:
             ),
         )
 
+    async def permit_always(self, answer_id: str) -> None:
+        """Approve what was asked for first, for all sessions of the owner; in every process anew, as a client does that
+        sends its answer again."""
+        asked = await self.request(PermissionRequested)
+
+        async def approve() -> str:
+            answered = await self.operations.approve_always(
+                self.key, asked, "", rules=("guarded_line",), answer_id=answer_id, answered_by=answer_id
+            )
+            return "duplicate" if answered.duplicate else "accepted"
+
+        await self._ask(f"answer {answer_id}", approve, about=asked)
+
+    async def note_held(self, when: str) -> None:
+        """Note how many permissions the owner has beyond this session."""
+
+        async def held() -> str:
+            return f"{len(await self.operations.store.grants(self.key.owner))} held"
+
+        await self._once(f"held {when}", held)
+
+    async def revoke_held(self) -> None:
+        """Revoke all permissions of the owner beyond single sessions."""
+
+        async def revoke() -> None:
+            for grant in await self.operations.store.grants(self.key.owner):
+                await self.operations.store.revoke_grant(self.key.owner, grant.place, grant.rule)
+
+        await self._once("ungrant held", revoke)
+
     async def give_result(self, answer_id: str, content: str) -> None:
         asked = await self.request(ExternalToolRequested)
         await self._answer(
@@ -443,6 +473,10 @@ class Client:
     @property
     def _process(self) -> int:
         return self.journal.process
+
+    def is_done(self, step: str) -> bool:
+        """Whether the request was acknowledged, in this process or an earlier one."""
+        return step in self._done
 
     async def _once(self, step: str, ask: Callable[[], Awaitable[object]], about: str = "") -> None:
         """Send a request, unless it was acknowledged before. The journal records the acknowledgement before anything

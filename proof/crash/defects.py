@@ -21,11 +21,13 @@ from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
 from holdfast.events.message import Block
 from holdfast.events.session import Truncated
 from holdfast.events.task import TaskNotice
+from holdfast.server.operations.session_access import SessionAccess
 from holdfast.session import intake, interventions, model_step
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.store import admission
 from holdfast.store.admission import Rule, SessionFacts, StoredItem
+from holdfast.store.grants import NewGrants
 from holdfast.store.put import Put
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
@@ -432,6 +434,21 @@ def _kill_without_a_wish() -> None:
     _replace(SqliteStore, "ask_kill", unasked)
 
 
+def _grant_afterwards() -> None:
+    """What an answer grants is a write of its own, which is repeated with the answer."""
+    put = SessionAccess._put
+
+    async def granting(
+        self: SessionAccess, key: Key, item: Item, item_key: str, *, grants: NewGrants | None = None, **rest: Any
+    ) -> Accepted:
+        accepted = await put(self, key, item, item_key, **rest)
+        if grants is not None:
+            await self.store.grant(key.owner, grants.place, grants.rules, origin=grants.origin)
+        return accepted
+
+    _replace(SessionAccess, "_put", granting)
+
+
 def _forget_commands() -> None:
     SQL["delete_tasks"] = "DELETE FROM task WHERE owner = ?1 AND session = ?2"
 
@@ -503,6 +520,12 @@ DEFECTS: tuple[Defect, ...] = (
         name="a second answer is accepted over the first",
         plant=_overwrite_answer,
         scenarios=("permission", "client-tool"),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="an answer that is sent again grants again what was revoked",
+        plant=_grant_afterwards,
+        scenarios=("lasting-permission",),
         kinds=("calm",),
     ),
     Defect(

@@ -87,6 +87,14 @@ def accepted_means_committed(evidence: Evidence) -> Iterator[str]:
             yield f"{message_id} was {found.state}"
 
 
+def lasting_permissions_come_and_go_with_their_writes(evidence: Evidence) -> Iterator[str]:
+    """An acknowledged approval for always has granted its rule; a revoked rule stays revoked."""
+    for entry in _acknowledged(evidence, "held"):
+        expected = "0 held" if entry.step.endswith("revocation") else "1 held"
+        if entry.outcome != expected:
+            yield f"{entry.step}: {entry.outcome}, not {expected}"
+
+
 def every_turn_ends(evidence: Evidence) -> Iterator[str]:
     """Each turn that started ended visibly, as its scenario says; and nothing is left to do."""
     started = [body.turn_id for body in _of(evidence, turn.TurnStarted)]
@@ -612,6 +620,7 @@ def only_news_wakes_a_session(evidence: Evidence) -> Iterator[str]:
 
 INVARIANTS: tuple[Invariant, ...] = (
     accepted_means_committed,
+    lasting_permissions_come_and_go_with_their_writes,
     every_turn_ends,
     answered_once,
     effects_happen_once,

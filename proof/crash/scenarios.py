@@ -49,6 +49,17 @@ async def _permit_twice(client: Client) -> None:
     await client.turns_end(1)
 
 
+async def _permit_always(client: Client) -> None:
+    """The permission is revoked, and then the client sends its answer again."""
+    if not client.is_done("ungrant held"):
+        await client.permit_always("a1")
+        await client.note_held("after the answer")
+    await client.revoke_held()
+    await client.permit_always("a1")
+    await client.note_held("after the revocation")
+    await client.turns_end(1)
+
+
 async def _permit_at_once(client: Client) -> None:
     await client.send("m1", "first")
     await asyncio.gather(client.permit("a1"), client.permit("a2", "denied-interactively-by-user"))
@@ -325,6 +336,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         name="permission",
         stages=(_until_asked, _permit_twice),
+        rules=(rule("first", says("May I?", "guarded_line"), DONE),),
+        says=M1,
+        ends={"m1": COMPLETED},
+    ),
+    Scenario(
+        name="lasting-permission",
+        stages=(_until_asked, _permit_always),
         rules=(rule("first", says("May I?", "guarded_line"), DONE),),
         says=M1,
         ends={"m1": COMPLETED},

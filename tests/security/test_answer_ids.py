@@ -18,6 +18,12 @@ ALWAYS = {"decision": "approve_always"}
 EVERYWHERE = {"decision": "approve_always", "everywhere": True}
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The options of a server for one of the two stores."""
+    return ("--database", request.getfixturevalue("postgres_url")) if request.param == "postgresql" else ()
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -50,6 +56,22 @@ async def test_another_decision_under_a_used_id_is_a_conflict_and_grants_nothing
     assert (again.status_code, again.json()["duplicate"]) == (200, True)
     assert await asks_again(client, working_directory=str(here)) is (first != ALWAYS)
     assert await asks_again(client, working_directory=str(elsewhere))
+
+
+@pytest.mark.parametrize("always", [ALWAYS, EVERYWHERE, {**ALWAYS, "rules": ["write"]}])
+async def test_an_always_that_is_sent_again_grants_nothing_that_was_revoked_meanwhile(
+    tmp_path: Path, own_model: Model, database: tuple[str, ...], always: dict[str, Any]
+) -> None:
+    async with Place(tmp_path, own_model).serve(*database) as server, server.client() as client:
+        session, asked_for = await asked(client, "write a note")
+        assert (await answered(client, session, asked_for, answer_id="a1", **always)).status_code == 200
+        assert not await asks_again(client)
+        (held,) = (await client.get("/v1/permissions")).json()["permissions"]
+        assert (await client.delete(f"/v1/permissions/{held['id']}")).is_success
+        again = await answered(client, session, asked_for, answer_id="a1", **always)
+        assert (again.status_code, again.json()["duplicate"]) == (200, True)
+        assert (await client.get("/v1/permissions")).json()["permissions"] == []
+        assert await asks_again(client)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Permissions for always are listed with their origin, and a revocation takes effect at once, everywhere."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 
 from holdfast import Session
 from holdfast.app import Runtime
-from holdfast.events.ids import Key, Owner
+from holdfast.events.ids import Key, Owner, RequestId
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.server.errors import NotFound
+from holdfast.store.grants import GrantOrigin
 from tests.cli.processes import Place as Desk
 from tests.faults.world import note_beside, runtime_on
 from tests.http.world import Client
@@ -42,12 +44,19 @@ async def writes_freely(session: Session) -> bool:
     return not turn.requests
 
 
+async def granted(runtime: Runtime, session: Session, place: str, rule: str, by: str = "ada") -> None:
+    """As an approval for always does, without a request."""
+    await runtime.operations.grant(
+        session.key.owner, place, (rule,), GrantOrigin(session.id, by, time.time_ns() // 1_000_000)
+    )
+    await runtime.operations.use_granted(session.key, place, (rule,))
+
+
 async def granted_always(runtime: Runtime, session: Session, place: str, by: str = "ada") -> None:
     """As a surface does when a person says always."""
     turn = await session.run("write")
     (request,) = turn.requests
-    await session.approve(request.id, for_session=True)
-    await runtime.operations.grant(session.key, place, ("write",), granted_by=by)
+    await runtime.operations.approve_always(session.key, RequestId(request.id), place, answered_by=by)
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -60,7 +69,7 @@ async def test_an_always_is_listed_and_taken_back_in_every_session_and_through_e
         first = await one.session(working_directory=work)
         await granted_always(one, first, place)
         later = await one.session(working_directory=work)
-        await one.operations.grant(later.key, place, ("write",), granted_by="bob")
+        await granted(one, later, place, "write", by="bob")
         assert await writes_freely(first)
         assert await writes_freely(later)
         (found,) = await two.permissions()
@@ -77,7 +86,7 @@ async def test_an_always_is_listed_and_taken_back_in_every_session_and_through_e
         assert not await writes_freely(later)
         with pytest.raises(NotFound, match="There is no permission"):
             await two.revoke_permission(found.id)
-        await one.operations.grant(first.key, place, ("write",), granted_by="ada")
+        await granted(one, first, place, "write")
         assert await writes_freely(first), "and can be granted again"
 
 
@@ -107,7 +116,7 @@ async def test_permissions_of_a_session_are_listed_and_revoked_in_it(database: P
 async def test_a_permission_of_another_owner_is_the_same_as_none(database: Path, tmp_path: Path) -> None:
     async with runtime_on(database, writer()) as runtime:
         session = await runtime.session(working_directory=str(tmp_path))
-        await runtime.operations.grant(session.key, str(tmp_path), ("write",), granted_by="ada")
+        await granted(runtime, session, str(tmp_path), "write")
         (found,) = await runtime.permissions()
         others = runtime.operations
         assert await others.permissions(Owner("mallory")) == ()
@@ -182,7 +191,7 @@ async def test_the_command_line_does_the_same_on_a_database_of_this_machine(plac
     place.data.mkdir(mode=0o700)
     async with Runtime(database=place.data / "holdfast.db", model=writer()) as runtime:
         session = await runtime.session(working_directory=str(place.work), allow=["read(/etc/motd)"])
-        await runtime.operations.grant(session.key, "", ("shell(ls)",), granted_by="ada\u202e")
+        await granted(runtime, session, "", "shell(ls)", by="ada\u202e")
     listed = await place.run("permissions", "list")
     assert "shell(ls)  everywhere" in listed.out
     assert f"by ada\\u202e in session {session.id[:8]}" in listed.out

@@ -32,6 +32,7 @@ from holdfast.store.admission import (
     end_of_line,
 )
 from holdfast.store.admission import decided as run_rule
+from holdfast.store.grants import MAX_GRANTS, Grant, GrantOrigin, NewGrants
 from holdfast.store.put import REUSED, Put, encode_put
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
@@ -242,6 +243,21 @@ def test_decision_with_rules_and_a_reason_is_a_short_answer() -> None:
     )
     item = Answer(request_id=RequestId("r" * 64), answer_id="a" * 64, content=content, answered_by="b" * 200)
     assert len(codec.encode_item(item)) <= SHORT_ANSWER_BYTES
+
+
+def test_grants_of_an_answer_are_planned_once_and_only_with_it() -> None:
+    grants = NewGrants(place="/work", rules=("write", "read"), origin=GrantOrigin("s", "ann", 1))
+    held = Grant(place="/work", rule="read", origin=grants.origin)
+    asked = replace(called(answer("1")), grants=grants)
+    waits = {"request": "open", "is_stopping": False, "owner_alone": None}
+    plan = planned(decided(asked, WAITING, {**waits, "grants": (held,)}))
+    assert plan.grants == (Grant(place="/work", rule="write", origin=grants.origin),)
+    full = tuple(replace(held, rule=f"read({number})") for number in range(MAX_GRANTS))
+    refusal = decided(asked, WAITING, {**waits, "grants": full})
+    assert isinstance(refusal, Refused)
+    assert (refusal.code, "Revoke some" in refusal.message) == ("too_many_permissions", True)
+    again = stored(asked)
+    assert decided(asked, WAITING, found=again) == Accepted(again.receipt, duplicate=True)
 
 
 def test_first_answer_wins_and_the_same_answer_gets_the_same_receipt() -> None:

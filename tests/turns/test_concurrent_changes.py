@@ -17,6 +17,7 @@ from holdfast.server.errors import Conflict
 from holdfast.server.operations import CHANGE_TRIES, SessionOptions
 from holdfast.server.presence import Arrival, Presence
 from holdfast.session.state import State
+from holdfast.store.grants import GRANTED_SOMEWHERE
 from holdfast.store.store import Outcome, Store, Unit
 from tests.faults.world import comes_true, note_beside, patience, runtime_on
 
@@ -108,8 +109,8 @@ async def test_a_leaving_client_does_not_remove_the_tools_of_a_concurrently_arri
 async def test_rules_granted_concurrently_through_two_processes_both_apply(database: Path) -> None:
     async with two_doors(database) as (one, two):
         await both(
-            one.operations.grant(one.key, "", ("read(a)",)),
-            two.operations.grant(two.key, str(database.parent), ("read(b)",)),
+            one.operations.use_granted(one.key, "", ("read(a)",)),
+            two.operations.use_granted(two.key, str(database.parent), ("read(b)",)),
         )
         assert set((await one.state()).place_rules) == {"read(a)", "read(b)"}
 
@@ -129,7 +130,8 @@ async def test_a_grant_for_the_folder_that_the_session_concurrently_moves_to_app
 
         moving = asyncio.create_task(one.operations.change(one.key, moved))
         await comes_true(lambda: barrier.n_waiting == 1)
-        await two.operations.grant(two.key, there, ("read(c)",))
+        await two.operations.grant(two.key.owner, there, ("read(c)",), GRANTED_SOMEWHERE)
+        await two.operations.use_granted(two.key, there, ("read(c)",))
         await both(barrier.wait(), moving)
         assert (await one.state()).place_rules == ("read(c)",)
 

@@ -29,6 +29,7 @@ def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:
     decision = admission.decided(rule, partial(_fact, db, session))
     if not isinstance(decision, Plan):
         return decision, None
+    db.add_grants(asked.key.owner, decision.grants)
     return decision.receipt(_apply(session, decision, asked.now)), kind(asked.item)
 
 
@@ -65,6 +66,8 @@ def _fact(db: Database, session: SessionRecord, fact: Fact) -> Any:
             return turns(db, session.key.owner)
         case "stored":
             return usage_of(db, session.key.owner)
+        case "grants":
+            return db.grants_of(session.key.owner)
         case "last_in_line":
             return last_in_line(db, session.key.owner)
 

@@ -19,7 +19,7 @@ from holdfast.store import crash_points
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants, admit_grants
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants, admit_grants
 from holdfast.store.keys import KeyRow
 from holdfast.store.put import encode_put
 from holdfast.store.store import (
@@ -154,6 +154,7 @@ class MemoryStore:
         queue_limit: int,
         only_if_idle: bool = False,
         stop_first: str | None = None,
+        grants: NewGrants | None = None,
     ) -> Accepted | Refused:
         asked = encode_put(
             key,
@@ -162,6 +163,7 @@ class MemoryStore:
             queue_limit=queue_limit,
             only_if_idle=only_if_idle,
             stop_first=stop_first,
+            grants=grants,
             limits=self.limits,
             now=self._now(),
         )
@@ -344,11 +346,10 @@ class MemoryStore:
         self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
     ) -> TooManyGrants | None:
         def write() -> tuple[TooManyGrants | None, str | None]:
-            new = admit_grants(self._grants(owner), place, rules, origin)
+            new = admit_grants(self._db.grants_of(owner), place, rules, origin)
             if isinstance(new, TooManyGrants):
                 return new, None
-            for added in new:
-                self._db.grants[owner, place, added.rule, origin.session] = origin
+            self._db.add_grants(owner, new)
             return None, "rules" if new else None
 
         return await self._write("grant", write)
@@ -362,15 +363,7 @@ class MemoryStore:
         return await self._read("granted", read)
 
     async def grants(self, owner: Owner) -> tuple[Grant, ...]:
-        return await self._read("grants", lambda: self._grants(owner))
-
-    def _grants(self, owner: Owner) -> tuple[Grant, ...]:
-        found = [
-            Grant(place=place, rule=rule, origin=origin)
-            for (who, place, rule, _), origin in self._db.grants.items()
-            if who == owner
-        ]
-        return tuple(sorted(found, key=lambda one: (one.place, one.rule, one.origin.granted_at, one.origin.session)))
+        return await self._read("grants", lambda: self._db.grants_of(owner))
 
     async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
         def write() -> tuple[bool, str | None]:

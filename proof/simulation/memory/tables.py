@@ -1,12 +1,12 @@
 """The tables of the store in memory. No operation here waits or fails half-way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, RequestId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
-from holdfast.store.grants import GrantOrigin
+from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
 from holdfast.store.tasks import TaskRow
@@ -162,6 +162,18 @@ class Database:
 
     def of_owner(self, owner: Owner) -> list[SessionRecord]:
         return [found for key, found in self.sessions.items() if key.owner == owner and not found.is_deleted]
+
+    def grants_of(self, owner: Owner) -> tuple[Grant, ...]:
+        found = [
+            Grant(place=place, rule=rule, origin=origin)
+            for (who, place, rule, _), origin in self.grants.items()
+            if who == owner
+        ]
+        return tuple(sorted(found, key=lambda one: (one.place, one.rule, one.origin.granted_at, one.origin.session)))
+
+    def add_grants(self, owner: Owner, new: Iterable[Grant]) -> None:
+        for added in new:
+            self.grants[owner, added.place, added.rule, added.origin.session] = added.origin
 
     def is_dead(self, process: str) -> bool:
         """A process that ended unseen counts as dead some time after its leases expire, as on PostgreSQL."""

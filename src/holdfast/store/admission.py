@@ -25,6 +25,7 @@ from holdfast.events.inbox import (
     ToBackground,
 )
 from holdfast.events.role import RoleBounds
+from holdfast.store.grants import Grant, TooManyGrants, admit_grants
 from holdfast.store.put import REUSED, Put
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -47,6 +48,7 @@ class Fact(NamedTuple):
     - `owner_alone`: nothing to tell; from here on, no other transaction admits or claims turns of the owner
     - `turns`: the turns of the owner (`Turns`)
     - `stored`: how much the owner has stored (`Stored`)
+    - `grants`: the permissions of the owner beyond single sessions (tuple of `Grant`)
     - `last_in_line`: since when the last waiting session of the owner waits (int; None: none waits)
     """
 
@@ -60,6 +62,7 @@ class Fact(NamedTuple):
         "owner_alone",
         "turns",
         "stored",
+        "grants",
         "last_in_line",
     ]
     of: str = ""
@@ -123,6 +126,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The key of the stop that takes them out."""
     adds: tuple[NewItem, ...]
     """The last of them is the item that was put."""
+    grants: tuple[Grant, ...] = ()
+    """Permissions that come into force with the item."""
     wakes: bool = True
     """The session becomes runnable. Otherwise only its tail rises."""
     since: int | None = None
@@ -242,7 +247,21 @@ def _answer(call: Put, answer: Answer) -> Rule:
         return Refused("request_closed", "This request is closed: its turn went on or ended without an answer.")
     if (yield Fact("is_stopping")):
         return Refused("stopping", "The turn is being stopped.")
-    return (yield from _long_answer_full(call)) or Plan(adds=(_as_put(call),))
+    if refused := (yield from _long_answer_full(call)):
+        return refused
+    grants = yield from _new_grants(call)
+    return grants if isinstance(grants, Refused) else Plan(adds=(_as_put(call),), grants=grants)
+
+
+def _new_grants(call: Put) -> Generator[Fact, Any, tuple[Grant, ...] | Refused]:
+    """What an answer newly grants beyond its session. It is written with the answer, so that the same answer again,
+    which has its receipt already, never grants what was revoked meanwhile."""
+    if call.grants is None:
+        return ()
+    yield Fact("owner_alone")
+    held: tuple[Grant, ...] = yield Fact("grants")
+    new = admit_grants(held, call.grants.place, call.grants.rules, call.grants.origin)
+    return Refused("too_many_permissions", new.message) if isinstance(new, TooManyGrants) else new
 
 
 def _long_answer_full(call: Put) -> Generator[Fact, Any, Refused | None]:

@@ -39,6 +39,14 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
 
 
+class NewGrants(msgspec.Struct, frozen=True, kw_only=True):
+    """Rules that an answer grants in one place, written together with it."""
+
+    place: str
+    rules: tuple[str, ...]
+    origin: GrantOrigin
+
+
 class TooManyGrants(msgspec.Struct, frozen=True):
     """Nothing was granted: the owner has as many grants as one may have."""
 

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.inbox import Item, Stop, UnknownItem
+from holdfast.store.grants import NewGrants
 from holdfast.store.store import Key, Refused
 from holdfast.store.turn_limits import TurnLimits
 
@@ -25,6 +26,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     stop_first: str | None
     limits: TurnLimits
     now: int
+    grants: NewGrants | None = None
 
 
 def encode_put(key: Key, item: Item, **rest: Any) -> Put:

@@ -20,7 +20,7 @@ from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -223,6 +223,7 @@ class Refused(msgspec.Struct, frozen=True):
         "answered_already",
         "stopping",
         "metadata_too_large",
+        "too_many_permissions",
     ]
     """Its HTTP status is in `server/http/errors.py`; docs/http.md#limits lists the limits."""
     message: str
@@ -418,6 +419,7 @@ class Store(Protocol):
         queue_limit: int,
         only_if_idle: bool = False,
         stop_first: str | None = None,
+        grants: NewGrants | None = None,
     ) -> Awaitable[Accepted | Refused]:
         """Accept an item, or return the receipt of the item with the same key. Where one thread does all writing, the
         call itself hands the item to that thread, so that a claim handed in next is written right after it.

@@ -4,43 +4,70 @@ lists and revokes them."""
 from contextlib import suppress
 
 from holdfast.events.body import Body
-from holdfast.events.ids import Key
+from holdfast.events.ids import Key, Owner, RequestId
+from holdfast.events.inbox import PermissionAnswer
+from holdfast.events.request import Decision
 from holdfast.events.session import SettingsChanged
+from holdfast.protocol.request import Answered
 from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations.requests import RequestVerbs
 from holdfast.server.operations.settings import SettingsVerbs, check_rules, with_place_rules
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
-from holdfast.store.grants import GrantOrigin, TooManyGrants, admit_grants
-
-
-def check_room(outcome: object) -> None:
-    """Raise `Conflict` if grants were refused because the owner has too many."""
-    if isinstance(outcome, TooManyGrants):
-        raise Conflict(outcome.code, outcome.message)
+from holdfast.store.grants import GrantOrigin, NewGrants, TooManyGrants
 
 
 class GrantVerbs(SettingsVerbs, RequestVerbs):
-    async def grant(self, key: Key, place: str, rules: tuple[str, ...], *, granted_by: str = "") -> None:
-        """Allow the rules for all later sessions of the owner in that place (the empty place is everywhere), and for
-        this session as long as it works there. Safe to repeat; a crash in between leaves this session to ask again.
-        Raises `Conflict` if the owner would have too many grants."""
-        check_rules(rules)
-        origin = GrantOrigin(key.session, granted_by, self._clock.now_ms())
-        check_room(await self.store.grant(key.owner, place, rules, origin=origin))
+    async def approve_always(
+        self,
+        key: Key,
+        request_id: RequestId,
+        place: str,
+        *,
+        decision: Decision = "approved-for-session",
+        feedback: str = "",
+        rules: tuple[str, ...] = (),
+        answer_id: str | None = None,
+        answered_by: str = "",
+    ) -> Answered:
+        """Approve a request, and allow such calls in all later sessions of the owner in that place (the empty place is
+        everywhere). `rules` stand in for the one that the request names. The place is a part of the answer: under the
+        same id, an answer with another place is another answer. An answer is refused if it grants more than its owner
+        or its session may have.
 
-        async def granted(state: State) -> list[Body]:
+        Answer and grants are one write, so the same answer again never grants what was revoked meanwhile. A crash right
+        after it leaves the session to ask again about calls that only the place allows."""
+        opened = (await self.state(key)).requests.get(request_id)
+        granted = rules or ((opened.rule,) if opened and opened.rule else ())
+        check_rules(granted)
+        origin = GrantOrigin(key.session, answered_by, self._clock.now_ms())
+        answered = await self._decide(
+            key,
+            request_id,
+            PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place),
+            answer_id,
+            answered_by,
+            NewGrants(place=place, rules=granted, origin=origin),
+        )
+        if not answered.duplicate:
+            await self.use_granted(key, place, granted)
+        return answered
+
+    async def grant(self, owner: Owner, place: str, rules: tuple[str, ...], origin: GrantOrigin) -> None:
+        """Allow the rules for the sessions of the owner that are created in that place, move there or are resumed there
+        from now on. Safe to repeat. Raises `Conflict` if the owner would have too many grants."""
+        check_rules(rules)
+        outcome = await self.store.grant(owner, place, rules, origin=origin)
+        if isinstance(outcome, TooManyGrants):
+            raise Conflict(outcome.code, outcome.message)
+
+    async def use_granted(self, key: Key, place: str, rules: tuple[str, ...]) -> None:
+        """Let a session that works in that place use rules that were granted for it."""
+
+        async def used(state: State) -> list[Body]:
             return with_place_rules(state, rules) if place in ("", state.working_directory or "") else []
 
-        await self.change(key, granted)
-
-    async def check_grant(self, key: Key, place: str, rules: tuple[str, ...], *, granted_by: str = "") -> None:
-        """Raise `Conflict` or `Invalid` if `grant` would be refused now. An answer that carries a grant is accepted
-        only after this: it is refused as a whole, or stands as a whole, unless other grants take the last room in
-        between."""
-        check_rules(rules)
-        held = await self.store.grants(key.owner)
-        check_room(admit_grants(held, place, rules, GrantOrigin(key.session, granted_by)))
+        await self.change(key, used)
 
     async def allow_all(self, key: Key, *, enabled: bool) -> None:
         """Allow every call of the session from now on, and approve its open permission requests; or let it ask again.

@@ -14,6 +14,7 @@ from holdfast.server.operations.messages import check_images
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.server.operations.settings import check_rules
 from holdfast.session.permissions import MAX_SESSION_RULES
+from holdfast.store.grants import NewGrants
 from holdfast.store.store import RequestRow, answer_key
 
 NO_ROOM: Final = "storage_full"
@@ -45,18 +46,27 @@ class RequestVerbs(SessionAccess):
         *,
         feedback: str = "",
         rules: tuple[str, ...] = (),
-        place: str | None = None,
         answer_id: str | None = None,
         answered_by: str = "",
     ) -> Answered:
-        """Answer a permission request. `place` is where the call is to be allowed for later sessions as well; the
-        caller must `grant` it afterwards. It is a part of the answer: under the same id, an answer with another place
-        is another answer. An answer that grants more rules than a session may have is refused."""
-        check_rules(rules)
-        if decision == "approved-for-session":
-            await self._check_room(key, request_id, rules)
-        content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place)
-        return await self._answer(key, request_id, content, answer_id, answered_by)
+        """Answer a permission request, for this call or for this session. An answer that grants more rules than a
+        session may have is refused."""
+        content = PermissionAnswer(decision=decision, feedback=feedback, rules=rules)
+        return await self._decide(key, request_id, content, answer_id, answered_by)
+
+    async def _decide(
+        self,
+        key: Key,
+        request_id: RequestId,
+        content: PermissionAnswer,
+        answer_id: str | None,
+        answered_by: str,
+        grants: NewGrants | None = None,
+    ) -> Answered:
+        check_rules(content.rules)
+        if content.decision == "approved-for-session":
+            await self._check_room(key, request_id, content.rules)
+        return await self._answer(key, request_id, content, answer_id, answered_by, grants)
 
     async def answer_tool(
         self,
@@ -92,7 +102,13 @@ class RequestVerbs(SessionAccess):
         return await self._answer(key, request_id, content, answer_id, answered_by)
 
     async def _answer(
-        self, key: Key, request_id: RequestId, content: _Content, answer_id: str | None, answered_by: str
+        self,
+        key: Key,
+        request_id: RequestId,
+        content: _Content,
+        answer_id: str | None,
+        answered_by: str,
+        grants: NewGrants | None = None,
     ) -> Answered:
         chosen_id = self._new_id() if answer_id is None else answer_id
         self.check_id("answer", chosen_id)
@@ -100,7 +116,7 @@ class RequestVerbs(SessionAccess):
         check_size("A name", answered_by, self._bounds.max_name_characters)
         await self._check_kind(key, request_id, _REQUEST_KINDS[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=chosen_id, content=content, answered_by=answered_by)
-        accepted = await self._put(key, item, answer_key(request_id))
+        accepted = await self._put(key, item, answer_key(request_id), grants=grants)
         return Answered(request_id=request_id, answer_id=chosen_id, duplicate=accepted.duplicate)
 
     async def _check_room(self, key: Key, request_id: RequestId, rules: tuple[str, ...]) -> None:

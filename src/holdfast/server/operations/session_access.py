@@ -20,6 +20,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, fold, restored
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
+from holdfast.store.grants import NewGrants
 from holdfast.store.log_pages import NO_SNAPSHOT, pages
 from holdfast.store.store import (
     HEAD_MOVED,
@@ -105,6 +106,7 @@ class SessionAccess:
         *,
         only_if_idle: bool = False,
         stop_first: str | None = None,
+        grants: NewGrants | None = None,
     ) -> Accepted:
         """Put an item into the inbox and publish the change; raises the reason of a refusal."""
         putting = self.store.put(
@@ -114,6 +116,7 @@ class SessionAccess:
             queue_limit=self._bounds.max_waiting_messages,
             only_if_idle=only_if_idle,
             stop_first=stop_first,
+            grants=grants,
         )
         self.live.announce()
         outcome = await putting

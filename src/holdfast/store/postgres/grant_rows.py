@@ -14,8 +14,14 @@ async def grant(
     new = admit_grants(await grants(db, owner), place, rules, origin)
     if isinstance(new, TooManyGrants):
         return new, None
-    await db.run("grant", owner, place, [added.rule for added in new], *origin)
+    await add(db, owner, new)
     return None, "rules" if new else None
+
+
+async def add(db: Link, owner: Owner, new: Sequence[Grant]) -> None:
+    """Store grants of one place and one origin."""
+    if new:
+        await db.run("grant", owner, new[0].place, [added.rule for added in new], *new[0].origin)
 
 
 async def granted(db: Link, owner: Owner, place: str) -> tuple[str, ...]:

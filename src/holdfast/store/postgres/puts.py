@@ -20,6 +20,7 @@ from holdfast.store.admission import (
     admit,
     admit_edit,
 )
+from holdfast.store.postgres import grant_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.rows import inbox_item, turns
 from holdfast.store.put import Put
@@ -86,6 +87,8 @@ async def _fact(db: Link, key: Key, fact: Fact) -> Any:
         case "stored":
             ((sessions, size),) = await db.rows("stored", owner)
             return Stored(sessions=sessions, stored_bytes=size)
+        case "grants":
+            return await grant_rows.grants(db, owner)
         case "last_in_line":
             return (await db.rows("last_in_line", owner))[0][0]
 
@@ -114,6 +117,7 @@ class Inbox:
         now: int,
     ) -> None:
         self.db = db
+        self.key = key
         self.of = (key.owner, key.session)
         self.tail = tail
         self.added_bytes = 0
@@ -134,6 +138,7 @@ class Inbox:
             await self.raise_tail()
         if plan.rests:
             await self.rest()
+        await grant_rows.add(self.db, self.key.owner, plan.grants)
         return put
 
     async def add(self, new: NewItem) -> InboxItem:

@@ -16,7 +16,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
@@ -243,6 +243,7 @@ class PostgresStore:
         queue_limit: int,
         only_if_idle: bool = False,
         stop_first: str | None = None,
+        grants: NewGrants | None = None,
     ) -> Accepted | Refused:
         call = encode_put(
             key,
@@ -251,6 +252,7 @@ class PostgresStore:
             queue_limit=queue_limit,
             only_if_idle=only_if_idle,
             stop_first=stop_first,
+            grants=grants,
             limits=self.limits,
             now=self._clock.now_ms(),
         )

@@ -1,7 +1,7 @@
 """Permission rules that people granted beyond one session, as rows."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.events.ids import Owner
 from holdfast.store.grants import Grant, GrantOrigin, TooManyGrants, admit_grants
@@ -14,9 +14,13 @@ def grant(
     new = admit_grants(grants(db, owner), place, rules, origin)
     if isinstance(new, TooManyGrants):
         return new, None
-    for added in new:
-        db.execute(SQL["grant"], (owner, place, added.rule, *origin))
+    add(db, owner, new)
     return None, "rules" if new else None
+
+
+def add(db: sqlite3.Connection, owner: Owner, new: Iterable[Grant]) -> None:
+    for added in new:
+        db.execute(SQL["grant"], (owner, added.place, added.rule, *added.origin))
 
 
 def granted(db: sqlite3.Connection, owner: Owner, place: str) -> tuple[str, ...]:

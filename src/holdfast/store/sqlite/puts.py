@@ -20,6 +20,7 @@ from holdfast.store.admission import (
     decided,
 )
 from holdfast.store.put import Put
+from holdfast.store.sqlite import grant_rows
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
@@ -78,6 +79,8 @@ def _fact(db: sqlite3.Connection, key: Key, fact: Fact) -> Any:
         case "stored":
             sessions, size = db.execute(SQL["stored"], (key.owner,)).fetchone()
             return Stored(sessions=sessions, stored_bytes=size)
+        case "grants":
+            return grant_rows.grants(db, key.owner)
         case "last_in_line":
             return db.execute(SQL["last_in_line"], (key.owner,)).fetchone()[0]
 
@@ -87,6 +90,7 @@ class Inbox:
 
     def __init__(self, db: sqlite3.Connection, key: Key, *, tail: int, turn_id: TurnId | None, now: int) -> None:
         self.db = db
+        self.key = key
         self.of = _of(key)
         self.tail = tail
         self.added_bytes = 0
@@ -104,6 +108,7 @@ class Inbox:
             self.raise_tail()
         if plan.rests:
             self.db.execute(SQL["rest"], self.of)
+        grant_rows.add(self.db, self.key.owner, plan.grants)
         return put
 
     def add(self, new: NewItem) -> InboxItem:

@@ -17,7 +17,7 @@ from holdfast.store import crash_points
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
-from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, TooManyGrants
+from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.put import encode_put
@@ -228,6 +228,7 @@ class SqliteStore:
         queue_limit: int,
         only_if_idle: bool = False,
         stop_first: str | None = None,
+        grants: NewGrants | None = None,
     ) -> Awaitable[Accepted | Refused]:
         call = encode_put(
             key,
@@ -236,6 +237,7 @@ class SqliteStore:
             queue_limit=queue_limit,
             only_if_idle=only_if_idle,
             stop_first=stop_first,
+            grants=grants,
             limits=self.limits,
             now=self._clock.now_ms(),
         )

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.store.store import Store
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
+from holdfast.testing.store_conformance.grants import GrantConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.keys import KeyConformance
 from holdfast.testing.store_conformance.leases import LeaseConformance
@@ -31,6 +32,7 @@ class StoreConformance(
     InboxConformance,
     LimitConformance,
     LeaseConformance,
+    GrantConformance,
     PlacementConformance,
     LoadConformance,
     PresenceConformance,

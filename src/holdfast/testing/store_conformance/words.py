@@ -22,6 +22,7 @@ from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionInfo, SessionStarted
 from holdfast.events.turn import TurnStarted
 from holdfast.store.clock import Clock
+from holdfast.store.grants import NewGrants
 from holdfast.store.store import (
     Accepted,
     Claim,
@@ -183,9 +184,11 @@ async def rewind(store: Store, rewind_id: str, *, key: Key = KEY) -> Accepted | 
     return await store.put(key, Rewind(rewind_id=rewind_id, kept=Position(1)), item_key=rewind_id, queue_limit=10)
 
 
-async def reply(store: Store, reply: Answer | None = None) -> Accepted | Refused:
+async def reply(
+    store: Store, reply: Answer | None = None, *, key: Key = KEY, grants: NewGrants | None = None
+) -> Accepted | Refused:
     said = reply or answer()
-    return await store.put(KEY, said, item_key=f"answer:{said.request_id}", queue_limit=10)
+    return await store.put(key, said, item_key=f"answer:{said.request_id}", queue_limit=10, grants=grants)
 
 
 async def hold(store: Store, key: Key = KEY) -> Lease:
@@ -194,13 +197,13 @@ async def hold(store: Store, key: Key = KEY) -> Lease:
     return next(claim.lease for claim in claims if claim.lease.key == key)
 
 
-async def running(store: Store) -> Lease:
+async def running(store: Store, key: Key = KEY) -> Lease:
     """Create and claim a session whose turn runs: its first message is promoted."""
-    await create(store)
-    await send(store, "first")
-    lease = await hold(store)
+    await create(store, key)
+    await send(store, "first", key=key)
+    lease = await hold(store, key)
     began = Unit(
-        key=KEY,
+        key=key,
         fence=lease.fence,
         events=(event(TurnStarted(turn_id=TURN)), said("hello")),
         promotes=(Promotion(1, "idle"),),
@@ -211,10 +214,10 @@ async def running(store: Store) -> Lease:
     return lease
 
 
-async def asking(store: Store) -> Lease:
+async def asking(store: Store, key: Key = KEY) -> Lease:
     """Create and claim a session whose turn waits for a permission."""
-    lease = await running(store)
-    opened = Unit(key=KEY, fence=lease.fence, opens=(request(),), status="waiting", turn_id=TURN)
+    lease = await running(store, key)
+    opened = Unit(key=key, fence=lease.fence, opens=(request(),), status="waiting", turn_id=TURN)
     assert isinstance(await store.commit(opened), Committed)
     return lease
 

@@ -14,9 +14,7 @@ from holdfast.server.copilot.connection import Attached
 from holdfast.server.copilot.methods.event_log import persisted
 from holdfast.server.copilot.methods.tools import replace_tools
 from holdfast.server.errors import Conflict, Invalid, NotFound
-from holdfast.server.operations.grants import check_room
 from holdfast.server.operations.requests import LEAVES_OPEN
-from holdfast.server.operations.settings import check_rules
 from holdfast.session.permissions import EVERY_CALL, command_in, custom_tool_rule
 from holdfast.session.state import State
 from holdfast.store.grants import GrantOrigin
@@ -36,6 +34,9 @@ DECISIONS: Final[dict[str, Decision]] = {
     "approve-permanently": "approved-for-session",
     "reject": "denied-interactively-by-user",
 }
+
+LASTING: Final = frozenset({"approve-for-location", "approve-permanently"})
+"""Decisions that hold for later sessions too."""
 
 UNAVAILABLE: Final = "user-not-available"
 
@@ -135,42 +136,38 @@ async def handle_permission(call: RpcCall) -> Any:
             "decision_invalid", f"{kind!r} is no decision. Use one of {', '.join((*DECISIONS, UNAVAILABLE))}."
         )
     rules = await _rules(call, attached, request_id, result.get("approval"))
-    place, granted = await _lasting_grant(call, attached, request_id, result, rules)
-    by = attached.params.client_name or ""
-    if granted:
-        await call.service.operations.check_grant(attached.key, place, granted, granted_by=by)
+    feedback = str(result.get("feedback") or "")
     try:
-        await call.service.operations.decide_permission(
-            attached.key,
-            request_id,
-            DECISIONS[kind],
-            feedback=str(result.get("feedback") or ""),
-            rules=rules,
-            place=place if granted else None,
-        )
+        if kind in LASTING:
+            await call.service.operations.approve_always(
+                attached.key,
+                request_id,
+                await _place(call, attached, result),
+                decision=DECISIONS[kind],
+                feedback=feedback,
+                rules=rules,
+                answered_by=attached.params.client_name or "",
+            )
+        else:
+            await call.service.operations.decide_permission(
+                attached.key, request_id, DECISIONS[kind], feedback=feedback, rules=rules
+            )
     except (Conflict, NotFound) as error:
         if error.code in LEAVES_OPEN:
             raise
         return {"success": False}
-    if granted:
-        # After a crash before this write the answer itself stands, and the next session asks again.
-        await call.service.operations.grant(attached.key, place, granted, granted_by=by)
     return {"success": True}
 
 
-async def _lasting_grant(
-    call: RpcCall, attached: Attached, request_id: RequestId, result: dict[str, Any], rules: tuple[str, ...]
-) -> tuple[str, tuple[str, ...]]:
-    """The rules that later sessions get too, and the place where they hold; an empty place means everywhere."""
-    kind = result["kind"]
-    if kind not in ("approve-for-location", "approve-permanently"):
-        return "", ()
+async def _place(call: RpcCall, attached: Attached, result: dict[str, Any]) -> str:
+    """Where a lasting approval holds; the empty place is everywhere."""
+    if result["kind"] == "approve-permanently":
+        return ""
     state = await call.service.operations.state(attached.key)
-    opened = state.requests.get(request_id)
-    granted = rules or ((opened.rule,) if opened else ())
-    if kind == "approve-permanently":
-        return "", granted
-    return str(result.get("locationKey") or state.working_directory or ""), granted
+    place = str(result.get("locationKey") or state.working_directory or "")
+    if not place:
+        raise Invalid("no_directory", "This session works in no directory: approve permanently, or for the session.")
+    return place
 
 
 async def _rules(call: RpcCall, attached: Attached, request_id: RequestId, approval: Any) -> tuple[str, ...]:
@@ -220,7 +217,6 @@ async def add_approval(call: RpcCall) -> Any:
     """Grant rules to the sessions that are created or resumed in a location from now on."""
     attached = call.attached()
     rules = approved_rules(call.params.get("approval"))
-    check_rules(rules)
     if not rules:
         raise Invalid(
             "approval_invalid",
@@ -229,7 +225,7 @@ async def add_approval(call: RpcCall) -> Any:
         )
     origin = GrantOrigin(attached.key.session, attached.params.client_name or "", call.service.clock.now_ms())
     place = call.text("locationKey")
-    check_room(await call.service.operations.store.grant(attached.key.owner, place, rules, origin=origin))
+    await call.service.operations.grant(attached.key.owner, place, rules, origin)
     return {"success": True}
 
 

@@ -118,21 +118,15 @@ async def _approve_always(call: HttpCall, request_id: RequestId, body: AnswerBod
         raise ApiError(422, "no_directory", "This session works in no directory: say `everywhere`, or not always.")
     rules = body.rules or await _rule_of(call, request_id)
     call.policy.check_rules(rules)
-    await call.operations.check_grant(call.key, place, rules, granted_by=call.identity.name)
-    answered = await call.operations.decide_permission(
+    return await call.operations.approve_always(
         call.key,
         request_id,
-        DECISIONS["approve_always"],
+        place,
         feedback=body.feedback,
         rules=body.rules,
-        place=place,
         answer_id=body.answer_id,
         answered_by=call.identity.name,
     )
-    # Only now: another person may have denied the request. After a crash before this the session has the permission,
-    # and the same answer again, under the same id, stores the grant.
-    await call.operations.grant(call.key, place, rules, granted_by=call.identity.name)
-    return answered
 
 
 async def _rule_of(call: HttpCall, request_id: RequestId) -> tuple[str, ...]:
