@@ -120,6 +120,40 @@ async def test_a_program_that_never_ends_is_no_sandbox(program: Path, monkeypatc
     assert "did not end within" in found.message
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'bwrap: Unable to set up system call filtering: prctl(PR_SET_SECCOMP) reported EINVAL' >&2; exit 1",
+        "kill -s SYS $$",
+        "exit 159",
+    ],
+)
+async def test_without_a_filter_of_system_calls_there_is_no_sandbox(program: Path, script: str) -> None:
+    put(program, script)
+    found = await refusal(confining(program))
+    assert found.code == "sandbox_unsupported"
+    assert "needs a kernel with CONFIG_SECCOMP_FILTER" in found.message
+
+
+async def test_a_filter_that_does_not_hold_is_no_sandbox(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "TRIAL", bubblewrap.TRIAL.replace("/tmp", str(program.parent)))
+    put(program, 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"')
+    found = await refusal(confining(program))
+    assert found.code == "sandbox_unsupported"
+    assert f"exit code {bubblewrap.UNFILTERED}" in found.message
+
+
+async def test_a_machine_without_a_filter_has_no_sandbox(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "here", "6.18", "#1", "riscv64")))
+    isolation = confining(program)
+    for found in (await refusal(isolation), refusal_of(isolation, tmp_path)):
+        assert found.code == "sandbox_unsupported"
+        assert "(riscv64), only for x86_64 and aarch64" in found.message
+    assert isolation.input == b""
+
+
 async def test_the_check_makes_the_sandbox_that_commands_will_have(program: Path, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

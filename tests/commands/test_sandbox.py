@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from holdfast.commands.command import CommandOutcome, KillReport, Limits
 from holdfast.commands.commands import Commands
 from holdfast.config import load
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
-from tests.commands.sandboxes import Sandbox
+from tests.commands.sandboxes import PYTHON, Sandbox, said
 from tests.commands.world import (
     PATIENCE_SECONDS,
     everything,
@@ -36,9 +35,6 @@ OURS = f"8{os.getpid()}"
 
 USERS = Path("/etc/passwd").read_text()
 
-PYTHON = os.path.realpath(sys.executable)
-"""Not that of an environment below /tmp, which is another folder in a sandbox."""
-
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
@@ -46,12 +42,6 @@ def tmp_path() -> Iterator[Path]:
     # A supervisor may still be about to end in it.
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="holdfast-test-", ignore_cleanup_errors=True) as place:
         yield Path(place).resolve()
-
-
-async def said(commands: Commands, sandbox: Sandbox, command: str, **how: object) -> str:
-    """The output of a command in the sandbox, with its errors."""
-    key, _ = await ran(commands, sandbox.spec(command, merged=True, **how))  # type: ignore[arg-type]
-    return (await everything(commands, key)).decode()
 
 
 # What can be reached

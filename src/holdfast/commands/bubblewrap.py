@@ -1,4 +1,5 @@
 """Runs commands in a bubblewrap sandbox: they see the machine without its database, and write only where they work.
+The kernel refuses them some system calls.
 
 Hiding a folder also hides everything that will ever be in it. Mounts are made from the root of the tree to its leaves,
 so a working directory inside a hidden folder is visible, and a hidden folder inside a working directory is not.
@@ -7,12 +8,14 @@ so a working directory inside a hidden folder is visible, and a hidden folder in
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from holdfast.commands.errors import IsolationUnavailable
+from holdfast.commands.system_calls import MACHINES, filter_program
 
 CHECK_SECONDS: Final = 30.0
 
@@ -24,9 +27,22 @@ capabilities; otherwise it could unmount the sandbox's mounts."""
 BOUND: Final = 9
 """The descriptor on which bubblewrap receives the folder that a command may write to."""
 
-HOLD_DIRECTORY: Final = ("/bin/sh", "-c", f'exec {BOUND}<. && exec "$0" "$@"')
+FILTER: Final = 8
+"""The descriptor from which bubblewrap reads the filter of system calls, and which it closes."""
+
+HOLD_DIRECTORY: Final = ("/bin/sh", "-c", f'exec {BOUND}<. {FILTER}<&0 <{os.devnull} && exec "$0" "$@"')
 """Opens the current directory and becomes bubblewrap. The supervisor starts it in the folder that was checked, so a
-link that replaces that folder later is not followed."""
+link that replaces that folder later is not followed. The filter comes through the standard input, which is then empty.
+Without a filter there, bubblewrap runs nothing."""
+
+UNFILTERED: Final = 97
+"""The exit code of the trial command if the filter does not hold."""
+
+BY_FILTER: Final = (128 + signal.SIGSYS, -signal.SIGSYS)
+"""The exit code of a program that the filter killed, and the code if that program was bubblewrap itself."""
+
+TRIAL: Final = f": > /tmp/trial && chmod u+s /tmp/trial 2> {os.devnull} && exit {UNFILTERED}; exit 0"
+"""Tries what the filter refuses everybody. It needs /tmp and `chmod`: almost every machine has them."""
 
 CHECKED: Final = "/etc"
 """The folder bound in the trial sandbox of `check`: every machine has it."""
@@ -75,12 +91,16 @@ class Bubblewrap:
         self._writable = tuple(writable)
         program = shutil.which("bwrap", path=search_path)
         self._program = os.path.abspath(program) if program else None
+        self._machine = os.uname().machine
 
     async def check(self) -> None:
-        """Starts a sandbox and runs a shell in it: only that shows whether the system allows one."""
-        code, said = await _run(*HOLD_DIRECTORY, *self._prefix(self._opened(), "/", None), "/bin/sh", "-c", ":")
+        """Starts a sandbox and runs a shell in it: only that shows whether the system allows one, and filters calls."""
+        line = (*HOLD_DIRECTORY, *self._prefix(self._opened(), "/", None), "/bin/sh", "-c", TRIAL)
+        code, said = await _run(*line, stdin=self.input)
         if code and "bind-fd" in said:
             raise _outdated()
+        if code in BY_FILTER or code == UNFILTERED or (code and "seccomp" in said.lower()):
+            raise _unfiltered(said or f"exit code {code}")
         if code:
             raise _not_allowed(said or f"exit code {code}")
 
@@ -93,6 +113,11 @@ class Bubblewrap:
     def program(self) -> str:
         return self._program or ""
 
+    @property
+    def input(self) -> bytes:
+        """The filter of system calls; empty on a machine for which there is none, where `inside` refuses."""
+        return filter_program(self._machine) if self._machine in MACHINES else b""
+
     def _opened(self) -> set[Path]:
         return {_real(place) for place in self._writable}
 
@@ -101,9 +126,12 @@ class Bubblewrap:
     ) -> tuple[str, ...]:
         if self._program is None:
             raise _missing()
+        if self._machine not in MACHINES:
+            raise _no_filter(self._machine)
         return (
             self._program,
             *ALONE,
+            *("--seccomp", str(FILTER)),
             *(() if self._network else ("--unshare-net",)),
             *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
             *(word for place in OF_THE_KERNEL for word in ("--ro-bind-try", place, place)),
@@ -188,12 +216,12 @@ def _refuse_contradictions(opened: set[Path], hidden: set[Path]) -> None:
         )
 
 
-async def _run(*line: str) -> tuple[int | None, str]:
+async def _run(*line: str, stdin: bytes) -> tuple[int | None, str]:
     """Returns the exit code and the end of stderr."""
     try:
         process = await asyncio.create_subprocess_exec(
             *line,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             cwd=CHECKED,
@@ -203,7 +231,7 @@ async def _run(*line: str) -> tuple[int | None, str]:
         raise _not_allowed(str(error)) from error
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            _, said = await process.communicate()
+            _, said = await process.communicate(stdin)
     except TimeoutError:
         raise _not_allowed(f"it did not end within {CHECK_SECONDS:g} seconds") from None
     finally:
@@ -233,6 +261,23 @@ def _outdated() -> IsolationUnavailable:
         "sandbox_outdated",
         "bubblewrap is too old: it lacks --bind-fd, which gives a command exactly the folder that was checked. "
         f"Install version 0.10 or later, or the security update of your distribution, {LEAVE_OUT}.",
+    )
+
+
+def _no_filter(machine: str) -> IsolationUnavailable:
+    return IsolationUnavailable(
+        "sandbox_unsupported",
+        f"The sandbox has no filter of system calls for this kind of processor ({machine or 'unknown'}), only for "
+        f"{' and '.join(MACHINES)}. Run Holdfast on one of these, {LEAVE_OUT}.",
+    )
+
+
+def _unfiltered(said: str) -> IsolationUnavailable:
+    return IsolationUnavailable(
+        "sandbox_unsupported",
+        f"The filter of system calls does not work here ({said}). It needs a kernel with CONFIG_SECCOMP_FILTER, and "
+        f"programs that are made for the same kind of processor as the kernel. Run Holdfast on another machine, "
+        f"{LEAVE_OUT}.",
     )
 
 

@@ -52,10 +52,10 @@ class CommandNotStarted(Exception):
 
 
 class IsolationUnavailable(CommandsError):
-    """Commands can't be confined as configured. Codes: `sandbox_unsupported` (the system), `sandbox_missing` (a
-    program), `sandbox_outdated` (its version), `sandbox_forbidden` (a privilege), `sandbox_directory` (the working
-    directory, or where the database is), `commands_refused` (there is no sandbox, and commands are not run without
-    one)."""
+    """Commands can't be confined as configured. Codes: `sandbox_unsupported` (the system, its kernel or processor),
+    `sandbox_missing` (a program), `sandbox_outdated` (its version), `sandbox_forbidden` (a privilege),
+    `sandbox_directory` (the working directory, or where the database is), `commands_refused` (there is no sandbox, and
+    commands are not run without one)."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -112,15 +112,14 @@ class CommandExecution:
         open_here.append(directory)
         gate, opener = _pipe(open_here)
         failure, failing = _pipe(open_here)
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        open_here.append(nothing)
+        stdin = _input(spec.input, open_here)
         stdout = self._output_pipe(STDOUT, open_here)
         stderr = stdout if spec.merged else self._output_pipe(STDERR, open_here)
         pid = os.fork()
         if not pid:
             os.close(opener)
             self._loop.forget_signals()
-            streams = (nothing, stdout, stderr)
+            streams = (stdin, stdout, stderr)
             become(spec, self.record.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
         self._let_through(pid, opener)
         open_here.remove(failing)
@@ -389,6 +388,22 @@ def _pipe(open_here: list[int]) -> tuple[int, int]:
     ends = os.pipe()
     open_here.extend(ends)
     return ends
+
+
+def _input(data: bytes, open_here: list[int]) -> int:
+    """Returns a descriptor with these bytes, and then the end."""
+    if not data:
+        open_here.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        return open_here[-1]
+    reading, writing = os.pipe()
+    open_here.append(reading)
+    try:
+        os.set_blocking(writing, False)
+        if os.write(writing, data) < len(data):
+            raise ValueError("its input does not fit into a pipe")
+    finally:
+        os.close(writing)
+    return reading
 
 
 def _widen(pipe: int) -> None:

@@ -26,6 +26,11 @@ class Isolation(Protocol):
         ...
 
     @property
+    def input(self) -> bytes:
+        """Bytes that the program of `inside` reads from its standard input."""
+        ...
+
+    @property
     def binds_directory(self) -> bool:
         """Whether the wrapper binds the folder it is started in, whatever its path leads to by then. It is then started
         in the root, and moves on to the directory from there."""
@@ -47,6 +52,7 @@ class Unconfined:
 
     name = "none"
     program = ""
+    input = b""
     binds_directory = False
 
     async def check(self) -> None:
@@ -61,6 +67,7 @@ class NoCommands:
 
     name = "none"
     program = ""
+    input = b""
     binds_directory = False
 
     async def check(self) -> None:
