@@ -218,10 +218,14 @@ def _refuse_contradictions(opened: set[Path], hidden: set[Path]) -> None:
 
 async def _run(*line: str, stdin: bytes) -> tuple[int | None, str]:
     """Returns the exit code and the end of stderr."""
+    # Not `asyncio.subprocess.PIPE`: a program that ends without reading its input is no error.
+    reading, writing = os.pipe()
+    os.write(writing, stdin)
+    os.close(writing)
     try:
         process = await asyncio.create_subprocess_exec(
             *line,
-            stdin=asyncio.subprocess.PIPE,
+            stdin=reading,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             cwd=CHECKED,
@@ -229,9 +233,11 @@ async def _run(*line: str, stdin: bytes) -> tuple[int | None, str]:
         )
     except OSError as error:
         raise _not_allowed(str(error)) from error
+    finally:
+        os.close(reading)
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            _, said = await process.communicate(stdin)
+            _, said = await process.communicate()
     except TimeoutError:
         raise _not_allowed(f"it did not end within {CHECK_SECONDS:g} seconds") from None
     finally:
