@@ -1,6 +1,7 @@
 """Commands of a client: their output notifications, killing them, and their survival of a crash."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from copilot.generated.rpc import (
 )
 from copilot.session_events import ToolExecutionCompleteData, ToolExecutionStartData, ToolUserRequestedData
 
+from tests.commands.sandboxes import why_not
 from tests.wire.copilot.harness import (
     Heard,
     Home,
@@ -129,6 +131,19 @@ async def test_output_is_sent_as_it_is_written_and_then_the_exit(
     assert await shells.exit_code(process_id) == 4
     assert shells.output(process_id, "stdout").endswith("said\n")
     assert shells.output(process_id, "stderr") == "oh\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
+async def test_command_of_a_client_runs_in_the_sandbox_with_its_filter(own_home: Home) -> None:
+    if why := await asyncio.to_thread(why_not):
+        pytest.skip(why)
+    async with own_home.serve(HOLDFAST_SANDBOX="bubblewrap") as server, connected(server.client()) as client:
+        shells = Shells(client)
+        session = await client.create_session(**approving())
+        process_id = await run(session, "cat; grep Seccomp: /proc/self/status; touch it; chmod u+s it", timeout=LONG_MS)
+        assert await shells.exit_code(process_id) == 1
+    assert shells.output(process_id, "stdout") == "Seccomp:\t2\n"
+    assert "Operation not permitted" in shells.output(process_id, "stderr")
 
 
 async def test_only_the_calling_client_is_notified(client: CopilotClient, another: CopilotClient, model: Model) -> None:
