@@ -107,10 +107,18 @@ PUT_AND_NOT_CLAIMED = "kill@0/claim:sessions:before#1"
 """A message was acknowledged, and nothing was committed since that would flush it along."""
 
 
+ROUNDS = 3
+"""How often a trial is played whose process had no time to get to the cut: with a defect planted, it waits only for
+seconds, which a busy machine may take from it."""
+
+
 @pytest.mark.parametrize(("defect", "is_kept"), [(NONE.name, True), ("writes beside units are not synced", False)])
 def test_a_message_that_postgresql_acknowledged_outlives_its_power(defect: str, *, is_kept: bool) -> None:
     on = ("--database", "postgresql", "--scenario", "plain", "--replay", PUT_AND_NOT_CLAIMED)
-    ran = power_cut(*on, "--defect", defect)
+    for _ in range(ROUNDS):
+        ran = power_cut(*on, "--defect", defect)
+        if "1 cuts, " in ran.stdout:
+            break
     assert ran.returncode == (0 if is_kept else 1), ran.stdout
     assert "1 cuts, " in ran.stdout
     assert ("VIOLATION of accepted_means_committed" in ran.stdout) is not is_kept

@@ -254,8 +254,8 @@ def _answer(call: Put, answer: Answer) -> Rule:
 
 
 def _new_grants(call: Put) -> Generator[Fact, Any, tuple[Grant, ...] | Refused]:
-    """What an answer newly grants beyond its session. It is written with the answer, so that the same answer again,
-    which has its receipt already, never grants what was revoked meanwhile."""
+    """The permissions that an answer newly grants beyond its session. They are written with the answer. So the same
+    answer again, which has its receipt already, never grants what was revoked meanwhile."""
     if call.grants is None:
         return ()
     yield Fact("owner_alone")
