@@ -26,9 +26,8 @@ from holdfast.session import intake, interventions, model_step
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.store import admission
-from holdfast.store.admission import Rule, SessionFacts, StoredItem
+from holdfast.store.admission import Put, Rule, SessionFacts, StoredItem
 from holdfast.store.grants import NewGrants
-from holdfast.store.put import Put
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
 from holdfast.store.sqlite.queries import SQL

@@ -12,12 +12,11 @@ from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem, Item, TaskNews
 from holdfast.events.task import TaskNotice
 from holdfast.store import admission
-from holdfast.store.admission import NewItem, Rule, SessionFacts, StoredItem
+from holdfast.store.admission import NewItem, Put, Rule, SessionFacts, StoredItem
 from holdfast.store.postgres import puts, task_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Lease, Refused, ReleaseKind
 from holdfast.store.tasks import TaskRow
 from holdfast.turns import load

@@ -21,9 +21,8 @@ from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.server.reader import Reader, Reading
 from holdfast.session import intake, interventions, model_step
 from holdfast.store import admission
-from holdfast.store.admission import Fact, Plan, Rule, SessionFacts, StoredItem
+from holdfast.store.admission import Fact, Plan, Put, Rule, SessionFacts, StoredItem
 from holdfast.store.errors import StoreUnavailable
-from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Claim, Key, Lease, Outcome, Refused, ReleaseKind, Unit
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.store.turn_limits import TurnLimits

@@ -20,20 +20,22 @@ from holdfast.events.inbox import (
 )
 from holdfast.store.admission import (
     NOT_QUEUED,
+    REUSED,
     SHORT_ANSWER_BYTES,
     Decision,
     EditPlan,
     Fact,
     Plan,
+    Put,
     SessionFacts,
     StoredItem,
     admit,
     admit_edit,
+    encode_put,
     end_of_line,
 )
 from holdfast.store.admission import decided as run_rule
 from holdfast.store.grants import MAX_GRANTS, Grant, GrantOrigin, NewGrants
-from holdfast.store.put import REUSED, Put, encode_put
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
 

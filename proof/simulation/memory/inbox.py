@@ -11,8 +11,7 @@ from holdfast.events.ids import Position
 from holdfast.events.inbox import InboxItem, Item, Message, Stop
 from holdfast.events.role import RoleBounds
 from holdfast.store import admission
-from holdfast.store.admission import NO_SESSION, NOT_QUEUED, Fact, NewItem, Plan, SessionFacts, StoredItem
-from holdfast.store.put import Put
+from holdfast.store.admission import NO_SESSION, NOT_QUEUED, Fact, NewItem, Plan, Put, SessionFacts, StoredItem
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import TurnLimits
 from proof.simulation.memory.order import is_counted, last_in_line, turns

@@ -16,12 +16,12 @@ from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
+from holdfast.store.admission import encode_put
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants, admit_grants
 from holdfast.store.keys import KeyRow
-from holdfast.store.put import encode_put
 from holdfast.store.store import (
     Accepted,
     Attachment,

@@ -23,10 +23,10 @@ from holdfast.events.inbox import (
     Stop,
     TaskNews,
     ToBackground,
+    UnknownItem,
 )
 from holdfast.events.role import RoleBounds
-from holdfast.store.grants import Grant, TooManyGrants, admit_grants
-from holdfast.store.put import REUSED, Put
+from holdfast.store.grants import Grant, NewGrants, TooManyGrants, admit_grants
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
 
@@ -34,6 +34,32 @@ SHORT_ANSWER_BYTES: Final = 4_096
 """An answer of up to so many bytes, as stored, is accepted also when its owner's storage is full, so that every request
 can be answered: it is enough for a decision with a few rules, a reply of a person, or a failed call with its reason.
 The overrun is bounded: a session has at most one open request for each call of a step."""
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """The arguments of one `put` call, encoded."""
+
+    key: Key
+    item: Item
+    item_key: str
+    payload: bytes
+    queue_limit: int
+    only_if_idle: bool
+    stop_first: str | None
+    limits: TurnLimits
+    now: int
+    grants: NewGrants | None = None
+
+
+def encode_put(key: Key, item: Item, **rest: Any) -> Put:
+    """Encode a put on its sender's side of the call. A sender does not choose the turn that a stop ends, so the stop's
+    turn id is cleared."""
+    if isinstance(item, Stop):
+        item = msgspec.structs.replace(item, turn_id=None)
+    payload = codec.encode_item(item)
+    stored = codec.decode_item(payload)
+    assert not isinstance(stored, UnknownItem), f"an item that this release can't read back: {item}"
+    return Put(key=key, item=stored, payload=payload, **rest)
 
 
 class Fact(NamedTuple):
@@ -163,6 +189,8 @@ class EditPlan(msgspec.Struct, frozen=True):
 
 NO_SESSION = Refused("session_not_found", "There is no such session.")
 NOT_QUEUED = Refused("message_not_queued", "This message is not waiting (any more).")
+REUSED: Final = Refused("id_reused", "This id was already used for something else. Use a new one.")
+"""The refusal of a put that reuses an id with other content: nothing is stored."""
 
 _T = TypeVar("_T")
 

@@ -15,6 +15,7 @@ from holdfast.store.admission import (
     Fact,
     NewItem,
     Plan,
+    Put,
     SessionFacts,
     StoredItem,
     admit,
@@ -23,7 +24,6 @@ from holdfast.store.admission import (
 from holdfast.store.postgres import grant_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.rows import inbox_item, turns
-from holdfast.store.put import Put
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits
 

@@ -13,6 +13,7 @@ from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, Ta
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
+from holdfast.store.admission import encode_put
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -36,7 +37,6 @@ from holdfast.store.postgres.leases import Leases
 from holdfast.store.postgres.liveness import Liveness
 from holdfast.store.postgres.migrations import migrated
 from holdfast.store.postgres.units import UnitJob, Units
-from holdfast.store.put import encode_put
 from holdfast.store.store import (
     Accepted,
     Attachment,

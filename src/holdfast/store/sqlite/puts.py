@@ -13,13 +13,13 @@ from holdfast.store.admission import (
     Fact,
     NewItem,
     Plan,
+    Put,
     SessionFacts,
     StoredItem,
     admit,
     admit_edit,
     decided,
 )
-from holdfast.store.put import Put
 from holdfast.store.sqlite import grant_rows
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
