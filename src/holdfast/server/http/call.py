@@ -8,14 +8,18 @@ from starlette.requests import Request
 
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, SessionId
+from holdfast.events.message import PageContext
 from holdfast.events.role import RoleBounds
+from holdfast.models.choice import OWN_MODEL
 from holdfast.observability.spans import RequestSpan
+from holdfast.server.errors import Invalid
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.policy import Policy, check_session
 from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN
 from holdfast.server.http.service import HttpService
 from holdfast.server.http.wire import read_body, read_query
 from holdfast.server.json_bounds import BODY, JsonBounds
+from holdfast.server.message_options import MessageChoice, MessageOptions, thinking_tokens
 from holdfast.server.operations import Operations
 from holdfast.session.role import excess, narrowing
 from holdfast.session.state import State
@@ -84,6 +88,30 @@ class HttpCall:
         self.policy.check_model(model)
         if model != self.service.settings.model:
             self.service.check_model(model)
+
+    async def message_choice(self, key: Key, options: MessageOptions) -> MessageChoice:
+        """The options of a message, if the server has the model and the role may choose it. The session's row is read
+        only for a message that names a model."""
+        page = options.context
+        is_own = options.names_model and (await self.operations.session(key)).model == OWN_MODEL
+        return MessageChoice(
+            context=PageContext(url=page.url, content=page.content) if page and (page.url or page.content) else None,
+            model=self._chosen_model(options, is_own=is_own),
+            thinking=thinking_tokens(options.thinking),
+            agent_mode=options.mode or "",
+        )
+
+    def _chosen_model(self, options: MessageOptions, *, is_own: bool) -> str | None:
+        if options.model is not None and options.tier is not None:
+            raise Invalid("invalid", "Give a `model` or a `tier`, not both.")
+        if is_own and options.tier is not None:
+            raise Invalid(
+                "tier_not_offered", "This session has a provider of its own, which knows no tiers. Name a model."
+            )
+        model = options.model if options.tier is None else self.service.settings.model_of_tier(options.tier)
+        if model is not None and not is_own:
+            self.check_model(model)
+        return model
 
     async def check_use(self, key: Key | None = None) -> None:
         """Raise `ApiError` if the session has more than the caller's role may use. Otherwise rules that the role

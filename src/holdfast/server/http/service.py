@@ -12,12 +12,14 @@ from holdfast.models.credentials import Credentials
 from holdfast.observability.exposition import single
 from holdfast.observability.observer import Observer
 from holdfast.protocol.model import OfferedModel
+from holdfast.server.errors import Invalid
 from holdfast.server.http.identity import Identities
 from holdfast.server.http.metrics import Metrics, RequestCounts
 from holdfast.server.http.policy import Policies
 from holdfast.server.http.rates import Rates
 from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
+from holdfast.server.message_options import Tier
 from holdfast.server.operations import Operations
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Presence
@@ -51,6 +53,12 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the stream of an ended turn is replayed from its start."""
     stop_wait_seconds: float = 2.0
     """How long the response to a stop waits for the outcome."""
+
+    def model_of_tier(self, tier: Tier) -> str:
+        model = self.model if tier == "standard" else self.model_advanced
+        if model is None:
+            raise Invalid("tier_not_offered", f"This server has no model of the tier {tier}.")
+        return model
 
 
 class HttpService:

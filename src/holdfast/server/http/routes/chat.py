@@ -27,7 +27,6 @@ from holdfast.server.ai_sdk.streams import frames, whole_turn_chunks
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.message_choice import choose
 from holdfast.server.http.streams import EventStream
 from holdfast.server.http.wire import json_response, no_content
 from holdfast.server.operations import SessionOptions
@@ -110,7 +109,7 @@ async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> R
         release=call.query(ChatQuery).known(),
         delivery=body.delivery,
         send=send,
-        choose=partial(choose, call, key, body),
+        choose=partial(call.message_choice, key, body),
         answered_by=call.identity.name,
         bounds=call.bounds,
         max_waiting_messages=call.service.bounds.max_waiting_messages,

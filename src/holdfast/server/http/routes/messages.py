@@ -7,7 +7,6 @@ from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.message_choice import choose
 from holdfast.server.http.wire import json_response
 from holdfast.server.message_options import MessageOptions
 
@@ -32,7 +31,7 @@ class NewMessageBody(MessageOptions, frozen=True, kw_only=True, forbid_unknown_f
 async def send(call: HttpCall) -> Response:
     message = await call.body(NewMessageBody)
     await call.check_use()
-    choice = await choose(call, call.key, message)
+    choice = await call.message_choice(call.key, message)
     with call.service.rates.reserve(call.identity.owner, message.delivery) as slot:
         receipt = await call.operations.send(
             call.key,

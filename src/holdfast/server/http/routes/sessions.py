@@ -18,7 +18,6 @@ from holdfast.server.errors import Invalid
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
-from holdfast.server.http.message_choice import model_of_tier
 from holdfast.server.http.message_page import events_before, page_of
 from holdfast.server.http.wire import json_response, no_content
 from holdfast.server.log_tail import events_backwards
@@ -185,7 +184,7 @@ async def _options(call: HttpCall, body: NewSessionBody) -> SessionOptions:
 def _model(call: HttpCall, body: NewSessionBody) -> str | None:
     if body.tier is not None and (body.model is not None or body.provider is not None):
         raise Invalid("invalid", "Give a `tier`, or else a `model` or a `provider`.")
-    model = body.model if body.tier is None else model_of_tier(call.service, body.tier)
+    model = body.model if body.tier is None else call.service.settings.model_of_tier(body.tier)
     if model is not None and body.provider is None:
         call.check_model(model)
     return model
@@ -313,7 +312,7 @@ def _changed_model(call: HttpCall, patch: SessionPatch) -> str | None:
         raise Invalid("invalid", "Give a `model` or a `tier`, not both.")
     model = None if patch.model is UNSET else patch.model
     if patch.tier is not UNSET:
-        model = model_of_tier(call.service, patch.tier)
+        model = call.service.settings.model_of_tier(patch.tier)
     if model is not None:
         call.check_model(model)
     return model
