@@ -12,8 +12,7 @@ from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
 from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
 from holdfast.store.store import Segment
-from holdfast.turns.answer_buffer import AnswerBuffer
-from holdfast.turns.segments import blocks_of
+from holdfast.turns.answer_buffer import AnswerBuffer, blocks_of
 from tests.turns.recording import batches, counted
 
 

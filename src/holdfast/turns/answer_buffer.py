@@ -182,3 +182,24 @@ def _finished_block(block: _OpenBlock) -> Block:
             return ReasoningBlock(text=text, duration_ms=_duration_ms(block))
         case "tool_call":
             return ToolCallBlock(tool_call_id=ToolCallId(block.tool_call_id), name=block.name, arguments=text)
+
+
+def blocks_of(segments: Iterable[Segment]) -> tuple[Block, ...]:
+    """Join committed segments of a message, which readers may have seen, into its blocks. They may be given in any
+    order."""
+    first: dict[int, Segment] = {}
+    texts: dict[int, list[str]] = {}
+    for segment in sorted(segments, key=lambda each: (each.block, each.offset)):
+        first.setdefault(segment.block, segment)
+        texts.setdefault(segment.block, []).append(segment.text)
+    return tuple(_shown_block(first[number], "".join(texts[number])) for number in sorted(first))
+
+
+def _shown_block(first: Segment, text: str) -> Block:
+    match first.kind:
+        case "text":
+            return TextBlock(text=text)
+        case "reasoning":
+            return ReasoningBlock(text=text)
+        case "tool_call":
+            return ToolCallBlock(tool_call_id=ToolCallId(first.tool_call_id), name=first.name, arguments=text)

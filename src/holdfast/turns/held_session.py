@@ -49,11 +49,11 @@ from holdfast.store.store import (
 from holdfast.store.tasks import TaskChange, TaskRow
 from holdfast.tasks.shell import Shell
 from holdfast.tools.working_directory import Identify, WorkingDirectory, identity_of
+from holdfast.turns.answer_buffer import blocks_of
 from holdfast.turns.cancelled_tools import CancelledTools
 from holdfast.turns.deferral import defer_cancellation
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.load import FoldedSession
-from holdfast.turns.segments import blocks_of
 
 log = logging.getLogger(__name__)
 
