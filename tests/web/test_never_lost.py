@@ -231,9 +231,9 @@ async def test_a_session_deleted_elsewhere_is_said_to_be_gone(person: Person, cl
     await tab.until_idle()
     gone = tab.session
     assert (await client.delete(f"/v1/sessions/{gone}")).status_code == 204
-    await expect(tab.page.get_by_role("heading", name="This session is not here")).to_be_visible()
+    await expect(tab.page.get_by_role("heading", name="Session not found")).to_be_visible()
     await expect(tab.rows.filter(has_text="short life")).to_have_count(0)
     await tab.page.reload()
-    await expect(tab.page.get_by_role("heading", name="This session is not here")).to_be_visible()
+    await expect(tab.page.get_by_role("heading", name="Session not found")).to_be_visible()
     await tab.button("Start a new one").click()
     await expect(tab.page.get_by_role("heading", name="What should be done?")).to_be_visible()

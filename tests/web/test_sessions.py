@@ -41,7 +41,7 @@ async def test_sessions_are_found_renamed_pinned_forked_exported_and_deleted(
     await search.fill("all about")
     await expect(tab.rows).to_have_count(1)
     await search.fill("nothing has this")
-    await expect(tab.page.get_by_text("Nothing has that in it.")).to_be_visible()
+    await expect(tab.page.get_by_text("No session contains this text.")).to_be_visible()
     await search.fill("")
     await expect(row(tab, "Bread and salt")).to_have_count(1)
 

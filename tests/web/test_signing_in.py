@@ -85,7 +85,7 @@ async def test_a_key_shows_what_is_its_owners_and_nothing_else(
         await expect(tab.box).to_be_visible()
         await expect(tab.rows).to_have_count(0)
         await tab.page.goto(f"{running.url}/#/s/{session}")
-        await expect(tab.page.get_by_role("heading", name="This session is not here")).to_be_visible()
+        await expect(tab.page.get_by_role("heading", name="Session not found")).to_be_visible()
         await person.leave()
 
 

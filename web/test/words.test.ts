@@ -72,7 +72,7 @@ test("an answer is told with who gave it and why, and the one person of a local 
   assert.equal(of("approved"), "Allowed once");
   assert.equal(of("approved-for-session", "ada"), "Allowed from now on by ada");
   assert.equal(of("denied-interactively-by-user", "ada", "Not now"), "Denied by ada: “Not now”");
-  assert.equal(of("denied-no-approval-rule-and-could-not-request-from-user", ""), "Denied: nobody could be asked");
+  assert.equal(of("denied-no-approval-rule-and-could-not-request-from-user", ""), "Denied: no person could be asked");
   assert.equal(of("cancelled", ""), "Not answered");
   assert.equal(outcomeOf({ kind: "question", outcome: "answered", answeredBy: "", feedback: "red" }), "Answered: “red”");
   assert.equal(outcomeOf({ kind: "client_tool", outcome: "answered", answeredBy: "local", feedback: "" }), "");

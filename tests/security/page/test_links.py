@@ -113,7 +113,7 @@ async def test_a_link_with_a_key_that_nobody_knows_changes_nothing(two: Two) -> 
     two.person.expects("401")
     tab = await two.signed_in()
     await two.follow(tab, "not-a-key")
-    await expect(tab.page.locator(".notices")).to_contain_text("You stay signed in as before")
+    await expect(tab.page.locator(".notices")).to_contain_text("You stay signed in")
     assert await kept(tab) == two.ada
 
 

@@ -109,7 +109,7 @@ async def test_a_notification_is_plain(person: Person, client: Client) -> None:
     session = await client.make(title=f"Report{BIDI}fdp")
     tab = await person.tab(session)
     await tab.page.evaluate(NOTED)
-    await tab.button("Notify me when something needs me").click()
+    await tab.button("Notify me when a session needs an answer").click()
     await tab.page.evaluate("Object.defineProperty(document, 'hidden', { get: () => true })")
     await client.post(f"/v1/sessions/{session}/messages", json={"text": "spoof a command"})
     (body, *_) = await until(lambda: tab.page.evaluate("noted"))

@@ -108,7 +108,7 @@ export class App {
   private async offer(held: string, token: string): Promise<void> {
     const [now, then] = await Promise.all([identityOf(held), identityOf(token)]);
     if (this.mustSignIn.value || (now === "unknown" && this.token.value === held)) this.signIn(token);
-    else if (then === "unknown") this.tell("The link has a key that this server does not know. You stay signed in as before.");
+    else if (then === "unknown") this.tell("The link has a key that this server does not know. You stay signed in.");
     else if (this.token.value !== token) this.offered.value = { token, now: now === "unknown" ? null : now, then };
   }
 

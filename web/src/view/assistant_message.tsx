@@ -14,7 +14,7 @@ export function AssistantMessage({ item, session }: { item: AssistantItem; sessi
       {item.blocks.map((block, index) => (
         <BlockView key={index} block={block} item={item} isLast={index === item.blocks.length - 1} session={session} />
       ))}
-      {item.state === "interrupted" && <p class="interrupted">Interrupted here. What had been said stays.</p>}
+      {item.state === "interrupted" && <p class="interrupted">Interrupted here. The text up to this point is kept.</p>}
       {text && item.state !== "streaming" && (
         <footer class="under">
           <CopyButton text={text} label="Copy answer" />

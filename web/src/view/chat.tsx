@@ -15,8 +15,8 @@ export function Chat() {
       <section class="chat">
         <ChatHeader session={null} />
         <div class="empty">
-          <h1>This session is not here</h1>
-          <p>It was deleted, or it never was, or it is somebody else’s.</p>
+          <h1>Session not found</h1>
+          <p>It was deleted, it never existed, or it belongs to another owner.</p>
           <button type="button" class="primary" onClick={() => app.go({ kind: "start" })}>
             Start a new one
           </button>

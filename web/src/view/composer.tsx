@@ -88,7 +88,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
       )}
       <div class="composer-box">
         <label class="hidden" for="composer">
-          {turn?.state === "running" ? "Say something to the running turn" : "Message"}
+          {turn?.state === "running" ? "Message to the running turn" : "Message"}
         </label>
         <textarea
           id="composer"
@@ -97,7 +97,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
           dir="auto"
           value={text}
           enterkeyhint="send"
-          placeholder={turn ? "Add to what it is doing …" : "What should be done?"}
+          placeholder={turn ? "Add to the running turn …" : "What should be done?"}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={pressed}
         />

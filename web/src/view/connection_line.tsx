@@ -18,7 +18,7 @@ export function ConnectionLine({ session }: { session: OpenSession | null }) {
           </button>
         </>
       )}
-      {line === "refused" && "The server does not let this browser in any more."}
+      {line === "refused" && "The server no longer accepts this browser’s key."}
     </div>
   );
 }

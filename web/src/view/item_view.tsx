@@ -54,7 +54,7 @@ function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession })
         <p class="aside">{visible(item.code)}</p>
       </div>
       {again && (
-        <button type="button" onClick={again} title="Have the answer made again">
+        <button type="button" onClick={again} title="Ask the model for another answer">
           <Icon name="retry" /> Try again
         </button>
       )}

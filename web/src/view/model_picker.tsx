@@ -13,11 +13,11 @@ export interface Chosen {
 }
 
 const THINKING = [
-  ["", "Thinks as it likes"],
-  ["off", "Does not think first"],
-  ["4000", "Thinks briefly"],
-  ["16000", "Thinks"],
-  ["32000", "Thinks for long"],
+  ["", "Thinking: model’s default"],
+  ["off", "No thinking"],
+  ["4000", "Brief thinking"],
+  ["16000", "Medium thinking"],
+  ["32000", "Long thinking"],
 ] as const;
 
 const DEMO = "demo";
@@ -58,10 +58,10 @@ export function ModelPicker({ chosen, choose }: { chosen: Chosen; choose: (chose
           <span class="hidden">Model</span>
           <select
             value={chosen.model ?? ""}
-            title="Who answers"
+            title="Model that answers"
             onChange={(event) => choose(changed(chosen, "model", event.currentTarget.value))}
           >
-            <option value="">{usual || "The usual model"}</option>
+            <option value="">{usual || "Default model"}</option>
             {names.filter((name) => name !== usual).map((name) => (
               <option key={name} value={name}>
                 {name}
@@ -75,7 +75,7 @@ export function ModelPicker({ chosen, choose }: { chosen: Chosen; choose: (chose
           <span class="hidden">Thinking</span>
           <select
             value={String(chosen.thinking ?? "")}
-            title="How long it may think first"
+            title="How long the model may think before it answers"
             onChange={(event) => choose(changed(chosen, "thinking", event.currentTarget.value))}
           >
             {THINKING.map(([value, words]) => (

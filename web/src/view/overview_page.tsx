@@ -44,7 +44,7 @@ export function OverviewPage() {
             <Card key={session.id} session={session} asked={asked.get(session.id)?.requests ?? []} />
           ))}
         </ul>
-        {overview && overview.items.length === 0 && <p class="aside">Nothing yet. Start a session, and it shows up here.</p>}
+        {overview && overview.items.length === 0 && <p class="aside">No sessions yet. Start one, and it appears here.</p>}
       </div>
     </section>
   );

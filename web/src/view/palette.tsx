@@ -56,7 +56,7 @@ export function Palette() {
         aria-controls="palette-list"
         aria-activedescendant={found[at] ? `palette-${at}` : undefined}
         autocomplete="off"
-        placeholder="What to do, or which session to open"
+        placeholder="Find a command or a session"
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);
@@ -71,7 +71,7 @@ export function Palette() {
             {action.keys && <kbd>{action.keys}</kbd>}
           </li>
         ))}
-        {found.length === 0 && <li aria-disabled="true">Nothing is called that.</li>}
+        {found.length === 0 && <li aria-disabled="true">No command or session has this name.</li>}
       </ul>
     </dialog>
   );
@@ -95,7 +95,7 @@ function settingsOf(app: App): Action[] {
     keys: theme.value === name ? "now" : "",
     run: () => void (theme.value = name),
   }));
-  const notify = { on: "Stop notifying me", off: "Notify me when something needs me", blocked: "", unsupported: "" }[notifying.value];
+  const notify = { on: "Turn off notifications", off: "Notify me when a session needs an answer", blocked: "", unsupported: "" }[notifying.value];
   return [
     { label: "Import a session", keys: "", run: () => chooseImport(app) },
     { label: "Permissions", keys: "", run: () => void (dialog.value = { kind: "permissions" }) },

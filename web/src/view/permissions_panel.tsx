@@ -25,7 +25,7 @@ export function PermissionsPanel() {
     }
   };
   useEffect(() => void look(), [sessionId]);
-  const takeBack = async (permission: Permission): Promise<void> => {
+  const revoke = async (permission: Permission): Promise<void> => {
     await app.attempt(() => app.server.revoke(permission));
     await look();
   };
@@ -44,34 +44,34 @@ export function PermissionsPanel() {
       {here.length > 0 && (
         <section aria-label="In this session">
           <h3>In this session</h3>
-          <Rules permissions={here} takeBack={takeBack} />
+          <Rules permissions={here} revoke={revoke} />
         </section>
       )}
       <section aria-label="Always">
         <h3>Always</h3>
-        {found && always.length === 0 && <p class="aside">Nothing is allowed for always.</p>}
-        <Rules permissions={always} takeBack={takeBack} />
+        {found && always.length === 0 && <p class="aside">Nothing is allowed permanently.</p>}
+        <Rules permissions={always} revoke={revoke} />
       </section>
-      <p class="aside">What you take back is asked about again, from the next call on.</p>
+      <p class="aside">A revoked permission no longer holds: the next such call asks again.</p>
     </Box>
   );
 }
 
-function Rules({ permissions, takeBack }: { permissions: Permission[]; takeBack: (permission: Permission) => Promise<void> }) {
+function Rules({ permissions, revoke }: { permissions: Permission[]; revoke: (permission: Permission) => Promise<void> }) {
   return (
     <ul class="permissions">
       {permissions.map((permission) => (
-        <Rule key={permission.id} permission={permission} takeBack={takeBack} />
+        <Rule key={permission.id} permission={permission} revoke={revoke} />
       ))}
     </ul>
   );
 }
 
-function Rule({ permission, takeBack }: { permission: Permission; takeBack: (permission: Permission) => Promise<void> }) {
+function Rule({ permission, revoke }: { permission: Permission; revoke: (permission: Permission) => Promise<void> }) {
   const [isBusy, setBusy] = useState(false);
   const run = async (): Promise<void> => {
     setBusy(true);
-    await takeBack(permission);
+    await revoke(permission);
     setBusy(false);
   };
   return (
@@ -97,8 +97,8 @@ function Rule({ permission, takeBack }: { permission: Permission; takeBack: (per
           ))}
         </p>
       </div>
-      <button type="button" disabled={isBusy} aria-label={`Take back ${visibleLine(permission.rule)}`} onClick={() => void run()}>
-        Take back
+      <button type="button" disabled={isBusy} aria-label={`Revoke ${visibleLine(permission.rule)}`} onClick={() => void run()}>
+        Revoke
       </button>
     </li>
   );

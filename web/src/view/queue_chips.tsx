@@ -22,7 +22,7 @@ export function QueueChips({ session, toBox }: { session: OpenSession; toBox: (t
   }, [queue]);
   if (queue.length === 0) return null;
   return (
-    <ol class="queue" aria-label="Messages that wait" ref={list}>
+    <ol class="queue" aria-label="Queued messages" ref={list}>
       {queue.map((message, index) => (
         <Chip
           key={message.message_id}
@@ -88,7 +88,7 @@ function Chip({ message, index, session, toBox, willMove }: Props) {
         {index < ids.length - 1 && <ChipButton icon="chevron" turned="open" label={DOWN} run={() => move(index + 1, DOWN)} />}
         <ChipButton icon="edit" label="Edit" run={() => setEditing(true)} />
         {session.conversation.turn && <ChipButton icon="send" label="Stop the turn and send this now" run={() => void sendNow()} />}
-        <ChipButton icon="close" label="Take back into the box" run={() => void takeBack()} />
+        <ChipButton icon="close" label="Move back into the message box" run={() => void takeBack()} />
       </div>
     </li>
   );
@@ -141,7 +141,7 @@ function Editing({ message, session, done }: { message: QueuedView; session: Ope
       />
       <div class="chip-buttons">
         <ChipButton icon="check" label="Save" run={() => void save()} />
-        <ChipButton icon="close" label="Leave it as it was" run={done} />
+        <ChipButton icon="close" label="Cancel the edit" run={done} />
       </div>
     </li>
   );

@@ -199,7 +199,7 @@ function Permission({ asked, session, given }: Props) {
               Deny …
             </button>
           </div>
-          {!isAllShown && <p class="aside">Only the beginning is shown. It can be allowed once you have all of it before you.</p>}
+          {!isAllShown && <p class="aside">Only the beginning is shown. Show all of it to be able to allow it.</p>}
           {offersMore && (
             <p class="aside" id={`means-${asked.requestId}`}>
               For this session means: it may {meaningOf(asked)} without asking again.
@@ -224,7 +224,7 @@ function Denying({ asked, isSent, give, back }: { asked: Asked; isSent: boolean;
         if (event.key === "Escape") back();
       }}
     >
-      <label for={`reason-${asked.requestId}`}>What should it do instead? (may be left empty)</label>
+      <label for={`reason-${asked.requestId}`}>What should the agent do instead? (optional)</label>
       <input
         id={`reason-${asked.requestId}`}
         dir="auto"
@@ -337,7 +337,7 @@ function ClientTool({ asked, session }: Omit<Props, "given">) {
   );
   return (
     <Card asked={asked} title={title}>
-      <p class="aside">It goes on by itself when one is there. You may also say yourself what it should have given.</p>
+      <p class="aside">The turn continues when a client with this tool connects. You can also enter the result yourself.</p>
       <LongCode text={pretty(asked.arguments)} language="json" />
       <Writing
         id={`result-${asked.requestId}`}
@@ -352,8 +352,8 @@ function ClientTool({ asked, session }: Omit<Props, "given">) {
         <button
           type="button"
           disabled={isSent}
-          title="The model is told that it failed, with what is written here"
-          onClick={() => void give({ content: text.trim() || "Nobody can run it.", success: false })}
+          title="Report to the model that the tool failed, with this text as the reason"
+          onClick={() => void give({ content: text.trim() || "No client can run this tool.", success: false })}
         >
           Let it fail
         </button>

@@ -50,7 +50,7 @@ export function SessionList() {
       <div class="list-rows">
         {pinned.length > 0 && <Rows title="Pinned" sessions={pinned} />}
         <Rows title={app.search.value ? "Found" : pinned.length ? "Others" : ""} sessions={others} />
-        {sessions.length === 0 && <p class="aside padded">{app.search.value ? "Nothing has that in it." : "What you start is kept here."}</p>}
+        {sessions.length === 0 && <p class="aside padded">{app.search.value ? "No session contains this text." : "Your sessions appear here."}</p>}
         {app.more.value !== null && (
           <button type="button" class="wide-button more" onClick={() => void app.attempt(() => app.showMore())}>
             Show more
@@ -179,7 +179,7 @@ function Renaming({ session }: { session: SessionView }) {
 const NOTIFYING_WORDS: Record<Notifying, string> = {
   unsupported: "This browser has no notifications",
   blocked: "The browser blocks notifications of this page",
-  off: "Notify me when something needs me",
+  off: "Notify me when a session needs an answer",
   on: "Notifications are on; turn them off",
 };
 

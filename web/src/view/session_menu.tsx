@@ -143,7 +143,7 @@ async function imported(app: App, file: File): Promise<void> {
   if (!view) return;
   app.put(view);
   app.go({ kind: "session", id: view.id });
-  app.tell("Imported. It goes on with what you write.");
+  app.tell("Imported. Your next message continues it.");
 }
 
 function parsed(text: string, name: string): unknown {
@@ -156,7 +156,7 @@ function parsed(text: string, name: string): unknown {
 
 async function removed(app: App, session: SessionView): Promise<void> {
   const name = session.title || "this session";
-  const isWanted = await confirmed(`Delete “${name}”?`, "All of it goes, for everybody, and what it runs is ended. This can’t be undone.", "Delete");
+  const isWanted = await confirmed(`Delete “${name}”?`, "This deletes the session for everyone and ends its running commands. It can’t be undone.", "Delete");
   if (!isWanted) return;
   await app.attempt(async () => {
     await app.server.remove(session.id);

@@ -20,20 +20,20 @@ export const SHORTCUTS: Shortcut[] = [
   { key: "t", withCommand: false, shown: "T", label: "Tasks", run: (app) => toggle(app, "tasks") },
   { key: "l", withCommand: false, shown: "L", label: "Timeline", run: (app) => toggle(app, "timeline") },
   { key: "m", withCommand: false, shown: "M", label: "Write a message", run: () => document.getElementById("composer")?.focus() },
-  { key: "r", withCommand: false, shown: "R", label: "Go to what is asked", run: () => focusRequest() },
+  { key: "r", withCommand: false, shown: "R", label: "Go to the open request", run: () => focusRequest() },
   { key: "?", withCommand: false, shown: "?", label: "Keys", run: () => (dialog.value = { kind: "keys" }) },
 ];
 
 /** Keys of the box, of requests and of queued messages: each works where the focus is. */
 export const WHILE_WRITING: (readonly [string, string])[] = [
-  ["Enter", "Send, or join the turn that runs"],
+  ["Enter", "Send, or join the running turn"],
   ["Shift Enter", "A new line"],
   ["Alt Enter", "Send for the next turn"],
-  ["Ctrl Enter", "Stop the turn, and send"],
+  ["Ctrl Enter", "Stop the turn and send"],
   ["Esc", "Stop the turn"],
-  ["↑", "From an empty box to what is asked"],
-  ["A, S, D", "In what is asked: allow once, for the session, deny"],
-  ["Alt ↑, Alt ↓", "In a message that waits: move it"],
+  ["↑", "From an empty message box to the open request"],
+  ["A, S, D", "In a request: allow once, allow for the session, deny"],
+  ["Alt ↑, Alt ↓", "In a queued message: move it"],
 ];
 
 function toggle(app: App, panel: "tasks" | "timeline"): void {

@@ -14,7 +14,7 @@ export function StartPage() {
     <div class="start">
       <div class="column">
         <h2>What should be done?</h2>
-        <p>What you start here goes on when you close this page, when the network fails, and when the server is restarted.</p>
+        <p>Your session continues when you close this page, when the network fails, and when the server restarts.</p>
         <ul class="suggestions">
           {suggestions.map((suggestion) => (
             <li key={suggestion.title}>

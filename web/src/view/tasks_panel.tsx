@@ -77,7 +77,7 @@ function Task({ task, session, startsOpen }: { task: TaskView; session: OpenSess
           {task.foreground && (
             <button
               type="button"
-              title="The turn goes on without it"
+              title="The turn continues without waiting for it"
               onClick={() => void app.attempt(() => app.server.toBackground(session.id, task.id))}
             >
               To the background

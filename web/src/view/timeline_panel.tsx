@@ -61,7 +61,7 @@ function Picture({ timeline, chosen, choose }: { timeline: Timeline; chosen: num
   const height = tops.total;
   const width = LEFT + scale.width + 40;
   return (
-    <div class="picture" tabIndex={0} role="group" aria-label="Picture of the log; what it shows is listed below">
+    <div class="picture" tabIndex={0} role="group" aria-label="Timeline of the log; the list below has the same content">
       <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="presentation">
         {LANES.map((lane) => (
           <g key={lane}>

@@ -81,11 +81,11 @@ export function outcomeOf(asked: Pick<Asked, "kind" | "outcome" | "answeredBy" |
   const by = asked.answeredBy && asked.answeredBy !== "local" ? ` by ${visibleLine(asked.answeredBy)}` : "";
   const said = asked.feedback ? `: “${visible(asked.feedback)}”` : "";
   if (asked.kind === "question") return asked.outcome === "cancelled" ? "Not answered" : `Answered${by}${said}`;
-  if (asked.kind === "client_tool") return asked.outcome === "cancelled" ? "Nobody ran it" : by && `Its result was given${by}`;
+  if (asked.kind === "client_tool") return asked.outcome === "cancelled" ? "No client ran it" : by && `Its result was given${by}`;
   if (asked.outcome === "approved") return `Allowed once${by}${said}`;
   if (asked.outcome === "approved-for-session") return `Allowed from now on${by}${said}`;
   if (asked.outcome === "denied-interactively-by-user") return `Denied${by}${said}`;
-  return asked.outcome.startsWith("denied") ? `Denied: nobody could be asked${said}` : "Not answered";
+  return asked.outcome.startsWith("denied") ? `Denied: no person could be asked${said}` : "Not answered";
 }
 
 /** The first characters of a text, without splitting one. */

@@ -65,7 +65,7 @@ function Editing({ item, session, done }: { item: UserItem; session: OpenSession
           if (event.key === "Escape") done();
         }}
       />
-      <p class="aside">What came after this message is taken back.</p>
+      <p class="aside">This message and everything after it are replaced.</p>
       <div class="buttons">
         <button type="button" onClick={done}>
           Cancel

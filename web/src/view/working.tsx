@@ -50,7 +50,7 @@ function doing({ calls, items }: Conversation): string {
 
 function Waiting({ conversation }: { conversation: Conversation }) {
   const count = conversation.openRequests.length;
-  if (conversation.turn?.waitingFor !== "requests") return <p class="working">Waits for a worker that can run it.</p>;
+  if (conversation.turn?.waitingFor !== "requests") return <p class="working">Waiting for a worker that can run this session.</p>;
   return (
     <p class="working">
       <span class="dot waiting" aria-hidden="true" /> {count > 1 ? `Waits for ${count} answers` : "Waits for your answer"}, for as long as it
