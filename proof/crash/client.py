@@ -150,10 +150,11 @@ class Client:
         await self._ask(f"answer {answer_id}", approve, about=asked)
 
     async def note_held(self, when: str) -> None:
-        """Note how many permissions the owner has beyond this session."""
+        """Note how many permissions the owner and this session have."""
 
         async def held() -> str:
-            return f"{len(await self.operations.store.grants(self.key.owner))} held"
+            grants = await self.operations.store.grants(self.key.owner)
+            return f"{len(grants) + len((await self.operations.state(self.key)).allow)} held"
 
         await self._once(f"held {when}", held)
 

@@ -7,7 +7,7 @@ import asyncio
 import math
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,12 +19,14 @@ from holdfast.events import tool, turn
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem, Item, Message, Stop, TaskNews
 from holdfast.events.message import Block
+from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import Truncated
 from holdfast.events.task import TaskNotice
 from holdfast.server.operations.session_access import SessionAccess
-from holdfast.session import intake, interventions, model_step
+from holdfast.session import fold, intake, interventions, model_step
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, Inputs
+from holdfast.session.state import State
 from holdfast.store import admission
 from holdfast.store.admission import Put, Rule, SessionFacts, StoredItem
 from holdfast.store.grants import NewGrants
@@ -448,6 +450,16 @@ def _grant_afterwards() -> None:
     _replace(SessionAccess, "_put", granting)
 
 
+def _keep_lasting_rules() -> None:
+    """What is approved for always is a rule of the session too, whatever becomes of the grant."""
+    take_rules = fold._take_rules
+
+    def taken(state: State, body: PermissionCompleted, rules: Sequence[str]) -> None:
+        take_rules(state, msgspec.structs.replace(body, place=None), rules)
+
+    _replace(fold, "_take_rules", taken)
+
+
 def _forget_commands() -> None:
     SQL["delete_tasks"] = "DELETE FROM task WHERE owner = ?1 AND session = ?2"
 
@@ -524,6 +536,12 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         name="an answer that is sent again grants again what was revoked",
         plant=_grant_afterwards,
+        scenarios=("lasting-permission",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a revoked approval for always stays in its session",
+        plant=_keep_lasting_rules,
         scenarios=("lasting-permission",),
         kinds=("calm",),
     ),

@@ -56,8 +56,8 @@ async def _permit_always(client: Client) -> None:
         await client.note_held("after the answer")
     await client.revoke_held()
     await client.permit_always("a1")
-    await client.note_held("after the revocation")
     await client.turns_end(1)
+    await client.note_held("after the revocation")
 
 
 async def _permit_at_once(client: Client) -> None:

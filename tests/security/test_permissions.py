@@ -10,11 +10,13 @@ import pytest
 from holdfast import Session
 from holdfast.app import Runtime
 from holdfast.events.ids import Key, Owner, RequestId
+from holdfast.events.session import SettingsChanged
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.server.errors import NotFound
 from holdfast.store.grants import GrantOrigin
 from tests.cli.processes import Place as Desk
-from tests.faults.world import note_beside, runtime_on
+from tests.faults.world import comes_true, note_beside, runtime_on
+from tests.http.test_requests import until_idle
 from tests.http.world import Client
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +51,7 @@ async def granted(runtime: Runtime, session: Session, place: str, rule: str, by:
     await runtime.operations.grant(
         session.key.owner, place, (rule,), GrantOrigin(session.id, by, time.time_ns() // 1_000_000)
     )
-    await runtime.operations.use_granted(session.key, place, (rule,))
+    await runtime.operations.record(session.key, SettingsChanged(place_rules=(rule,)))
 
 
 async def granted_always(runtime: Runtime, session: Session, place: str, by: str = "ada") -> None:
@@ -88,6 +90,24 @@ async def test_an_always_is_listed_and_taken_back_in_every_session_and_through_e
             await two.revoke_permission(found.id)
         await granted(one, first, place, "write")
         assert await writes_freely(first), "and can be granted again"
+
+
+async def test_an_always_that_is_revoked_before_its_answer_is_promoted_holds_nowhere(
+    database: Path, tmp_path: Path
+) -> None:
+    async with runtime_on(database, writer()) as first:
+        asking = await first.session(working_directory=str(tmp_path))
+        (request,) = (await asking.run("write")).requests
+    async with runtime_on(database, writer(), work=False) as idle:
+        await idle.operations.approve_always(asking.key, RequestId(request.id), str(tmp_path))
+        (found,) = await idle.permissions()
+        await idle.revoke_permission(found.id)
+        assert await idle.permissions() == ()
+    async with runtime_on(database, writer()) as last:
+        session = last.open(asking.id)
+        await comes_true(lambda: (tmp_path / "a.txt").exists())
+        assert await session.permissions() == ()
+        assert not await writes_freely(session)
 
 
 async def test_permissions_of_a_session_are_listed_and_revoked_in_it(database: Path, tmp_path: Path) -> None:
@@ -161,6 +181,7 @@ async def test_the_surfaces_of_a_server_list_it_and_take_it_back(client: Client,
     (origin,) = found["origins"]
     assert (found["rule"], found["scope"], found["directory"]) == ("write", "directory", str(tmp_path))
     assert (origin["granted_by"], origin["session_id"]) == ("local", session)
+    await until_idle(client, session)
     held = (await client.get(f"/v1/sessions/{session}/permissions")).json()["permissions"]
     assert found in held
     desk = Desk(tmp_path)

@@ -9,9 +9,11 @@ from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, UserText
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import EventId, MessageId, Position, RequestId, ToolCallId
+from holdfast.events.request import Decision
 from holdfast.events.tool import ToolCompleted
 from holdfast.session.fold import INTERRUPTED, apply, dump, fold, restore
 from holdfast.session.history import RULES, context
+from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.session.state import ModelReply, Phase, State
 from tests.events.bodies import any_body, built
 from tests.session.logs import (
@@ -191,6 +193,46 @@ def test_approving_for_the_session_grants_the_rule_once() -> None:
     reply = state.reply()
     assert isinstance(reply, ModelReply)
     assert [found.approved_for for found in reply.calls] == ["write a", "write a"]
+
+
+@pytest.mark.parametrize(("place", "held"), [("", ("write",)), ("/work", ("write",)), ("/other", ())])
+@pytest.mark.parametrize("decision", ["approved", "approved-for-session"])
+def test_lasting_approval_leaves_rules_of_its_place_and_none_of_the_session(
+    place: str, held: tuple[str, ...], decision: Decision
+) -> None:
+    approved = request.PermissionCompleted(
+        request_id=RequestId("c1"), tool_call_id=ToolCallId("c1"), decision=decision, place=place
+    )
+    here = session.SettingsChanged(working_directory="/work")
+    state = state_of(*begun(), here, said(call("c1")), asking("c1"), approved)
+    assert (state.place_rules, state.allow) == (held, [])
+    reply = state.reply()
+    assert isinstance(reply, ModelReply)
+    assert reply.calls[0].approved_for == "write a"
+
+
+def test_session_gets_no_more_rules_from_answers_than_it_may_have() -> None:
+    rules = tuple(f"read({number})" for number in range(MAX_SESSION_RULES - 1))
+    approved = request.PermissionCompleted(
+        request_id=RequestId("c1"),
+        tool_call_id=ToolCallId("c1"),
+        decision="approved-for-session",
+        rules=("write(a)", "write(a)", "write(b)", "read(1)"),
+    )
+    settings = session.SettingsChanged(allow=rules)
+    state = state_of(*begun(), settings, said(call("c1")), asking("c1"), approved)
+    assert tuple(state.allow) == (*rules, "write(a)")
+
+
+def asking(id: str) -> request.PermissionRequested:
+    return request.PermissionRequested(
+        request_id=RequestId(id),
+        tool_call_id=ToolCallId(id),
+        tool_name="write",
+        kind="write",
+        subject="a",
+        rule="write",
+    )
 
 
 def test_truncation_keeps_the_log_and_shortens_the_models_history() -> None:

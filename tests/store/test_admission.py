@@ -224,16 +224,18 @@ def test_long_answer_needs_room_in_the_inbox_and_in_the_log_and_a_short_one_need
     waits = {"request": "open", "is_stopping": False}
     long = called(long_answer(SHORT_ANSWER_BYTES + 1), limits=TurnLimits(stored_bytes=10_000))
     assert len(long.payload) == SHORT_ANSWER_BYTES + 1
-    room = 10_000 - 2 * len(long.payload)
+    long = replace(long, limits=TurnLimits(stored_bytes=20_000))
+    room = 20_000 - 3 * len(long.payload) - 2 * 1_000
     full, fits = (Stored(sessions=1, stored_bytes=size) for size in (room + 1, room))
-    refusal = decided(long, WAITING, {**waits, "owner_alone": None, "stored": full})
+    waits |= {"owner_alone": None, "answers": 1_000}
+    refusal = decided(long, WAITING, {**waits, "stored": full})
     assert isinstance(refusal, Refused)
     assert (refusal.code, "4,096 bytes always have room" in refusal.message) == ("storage_full", True)
-    assert planned(decided(long, WAITING, {**waits, "owner_alone": None, "stored": fits})).wakes
+    assert planned(decided(long, WAITING, {**waits, "stored": fits})).wakes
     again = stored(long)
     assert decided(long, WAITING, found=again) == Accepted(again.receipt, duplicate=True)
     short = called(long_answer(SHORT_ANSWER_BYTES), limits=TurnLimits(stored_bytes=0))
-    assert planned(decided(short, WAITING, waits)).wakes
+    assert planned(decided(short, WAITING, {"request": "open", "is_stopping": False})).wakes
 
 
 def test_decision_with_rules_and_a_reason_is_a_short_answer() -> None:
@@ -260,6 +262,19 @@ def test_grants_of_an_answer_are_planned_once_and_only_with_it() -> None:
     assert (refusal.code, "Revoke some" in refusal.message) == ("too_many_permissions", True)
     again = stored(asked)
     assert decided(asked, WAITING, found=again) == Accepted(again.receipt, duplicate=True)
+
+
+def test_grants_are_read_when_no_other_transaction_can_add_any() -> None:
+    grants = NewGrants(place="", rules=("write",), origin=GrantOrigin("s", "ann", 1))
+    facts = {"request": "open", "is_stopping": False, "owner_alone": None, "grants": ()}
+    looked_up: list[str] = []
+
+    def look(fact: Fact) -> Any:
+        looked_up.append(fact.name)
+        return facts[fact.name]
+
+    run_rule(admit(replace(called(answer("1")), grants=grants), WAITING, None), look)
+    assert looked_up == ["request", "is_stopping", "owner_alone", "grants"]
 
 
 def test_first_answer_wins_and_the_same_answer_gets_the_same_receipt() -> None:

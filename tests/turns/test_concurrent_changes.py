@@ -106,15 +106,6 @@ async def test_a_leaving_client_does_not_remove_the_tools_of_a_concurrently_arri
         assert {found.name for found in (await one.state()).client_tools} == {"ta", "tc"}
 
 
-async def test_rules_granted_concurrently_through_two_processes_both_apply(database: Path) -> None:
-    async with two_doors(database) as (one, two):
-        await both(
-            one.operations.use_granted(one.key, "", ("read(a)",)),
-            two.operations.use_granted(two.key, str(database.parent), ("read(b)",)),
-        )
-        assert set((await one.state()).place_rules) == {"read(a)", "read(b)"}
-
-
 async def test_a_grant_for_the_folder_that_the_session_concurrently_moves_to_applies_there(
     database: Path, tmp_path: Path
 ) -> None:
@@ -131,7 +122,6 @@ async def test_a_grant_for_the_folder_that_the_session_concurrently_moves_to_app
         moving = asyncio.create_task(one.operations.change(one.key, moved))
         await comes_true(lambda: barrier.n_waiting == 1)
         await two.operations.grant(two.key.owner, there, ("read(c)",), GRANTED_SOMEWHERE)
-        await two.operations.use_granted(two.key, there, ("read(c)",))
         await both(barrier.wait(), moving)
         assert (await one.state()).place_rules == ("read(c)",)
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.ids import Position
-from holdfast.events.inbox import InboxItem, Item, Message, Stop
+from holdfast.events.inbox import Answer, InboxItem, Item, Message, Stop
 from holdfast.events.role import RoleBounds
 from holdfast.store import admission
 from holdfast.store.admission import NO_SESSION, NOT_QUEUED, Fact, NewItem, Plan, Put, SessionFacts, StoredItem
@@ -65,6 +65,13 @@ def _fact(db: Database, session: SessionRecord, fact: Fact) -> Any:
             return turns(db, session.key.owner)
         case "stored":
             return usage_of(db, session.key.owner)
+        case "answers":
+            return sum(
+                found.size
+                for each in db.of_owner(session.key.owner)
+                for found in each.waiting()
+                if isinstance(found.item.item, Answer)
+            )
         case "grants":
             return db.grants_of(session.key.owner)
         case "last_in_line":

@@ -51,6 +51,9 @@ class PermissionCompleted(Body, frozen=True, tag="permission.completed"):
     answered_by: str = ""
     rules: tuple[str, ...] = ()
     """The rules that the answer grants; empty for the rule of the request."""
+    place: str | None = None
+    """Where later sessions have the rules too; the empty place is everywhere. The session has them from there, for as
+    long as they are granted there, and not from this event. None: the answer is for this session alone."""
 
 
 class ExternalToolRequested(Body, frozen=True, tag="external_tool.requested"):

@@ -4,7 +4,7 @@ Every log can be folded: an event that makes no sense at its position changes wh
 takes linear time for every log, because imported logs may be hostile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -15,6 +15,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Position, RequestId, ToolCallId
 from holdfast.session.notices import notice_text
+from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.session.policy import policy_of
 from holdfast.session.state import (
     CallFailure,
@@ -35,7 +36,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The type of the note that tells readers that no process can run their session."""
 
-FOLD_VERSION = 8
+FOLD_VERSION = 9
 """Raised whenever the meaning of a state changes; snapshots of older versions are ignored."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -293,8 +294,8 @@ def _take_request(state: State, body: Body) -> None:
             _opened(state, OpenRequest(body.request_id, "question", body.tool_call_id))
         case request.PermissionCompleted():
             closed = _closed(state, body.request_id)
-            if closed and body.decision == "approved-for-session":
-                state.allow.extend(rule for rule in body.rules or (closed.rule,) if rule not in state.allow)
+            if closed:
+                _take_rules(state, body, body.rules or (closed.rule,))
             approved = body.decision in ("approved", "approved-for-session")
             if closed and approved and (call := _call(state, closed.tool_call_id)):
                 call.approved_for = closed.asked_for
@@ -302,6 +303,16 @@ def _take_request(state: State, body: Body) -> None:
             _closed(state, body.request_id)
         case _:
             pass
+
+
+def _take_rules(state: State, body: request.PermissionCompleted, rules: Sequence[str]) -> None:
+    if body.place is not None:
+        if body.place in ("", state.working_directory or ""):
+            state.place_rules = tuple(sorted({*state.place_rules, *rules}))
+    elif body.decision == "approved-for-session":
+        # Several answers may be accepted while there is room for one. What has no room is asked about again.
+        new = [rule for rule in dict.fromkeys(rules) if rule not in state.allow]
+        state.allow.extend(new[: max(0, MAX_SESSION_RULES - len(state.allow))])
 
 
 def _answered(state: State, body: message.AssistantMessage, position: Position) -> None:

@@ -70,6 +70,7 @@ def _close_permission(opened: OpenRequest, decided: PermissionAnswer, by: str, w
             feedback=decided.feedback,
             answered_by=by,
             rules=decided.rules,
+            place=decided.place,
         )
     )
     if decided.decision == NOBODY_COULD:

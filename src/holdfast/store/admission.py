@@ -62,6 +62,10 @@ def encode_put(key: Key, item: Item, **rest: Any) -> Put:
     return Put(key=key, item=stored, payload=payload, **rest)
 
 
+LOGGED_COPIES: Final = 2
+"""How often the log has the text of an answer at most: in the event that closes the request, and in the result."""
+
+
 class Fact(NamedTuple):
     """A question to the store about the put's session or its owner.
 
@@ -74,6 +78,7 @@ class Fact(NamedTuple):
     - `owner_alone`: nothing to tell; from here on, no other transaction admits or claims turns of the owner
     - `turns`: the turns of the owner (`Turns`)
     - `stored`: how much the owner has stored (`Stored`)
+    - `answers`: how many bytes the owner's answers have that are accepted and not yet promoted (int)
     - `grants`: the permissions of the owner beyond single sessions (tuple of `Grant`)
     - `last_in_line`: since when the last waiting session of the owner waits (int; None: none waits)
     """
@@ -88,6 +93,7 @@ class Fact(NamedTuple):
         "owner_alone",
         "turns",
         "stored",
+        "answers",
         "grants",
         "last_in_line",
     ]
@@ -293,10 +299,14 @@ def _new_grants(call: Put) -> Generator[Fact, Any, tuple[Grant, ...] | Refused]:
 
 
 def _long_answer_full(call: Put) -> Generator[Fact, Any, Refused | None]:
-    """The refusal of a long answer for which there is no room: its request stays open. The answer is stored twice, in
-    the inbox and then in the log, and needs room for both."""
+    """The refusal of a long answer for which there is no room: its request stays open. The answer needs room in the
+    inbox and, once it is promoted, in the log, where other answers that wait have their room already."""
     size = len(call.payload)
-    refused = (yield from _full(call.key, call.limits, 2 * size)) if size > SHORT_ANSWER_BYTES else None
+    if size <= SHORT_ANSWER_BYTES or not call.limits.bounds_bytes(call.key.owner):
+        return None
+    yield Fact("owner_alone")
+    waiting: int = yield Fact("answers")
+    refused = yield from _full(call.key, call.limits, size + LOGGED_COPIES * (size + waiting))
     if refused is None:
         return None
     return Refused(

@@ -11,7 +11,7 @@ from holdfast.events.session import SettingsChanged
 from holdfast.protocol.request import Answered
 from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations.requests import RequestVerbs
-from holdfast.server.operations.settings import SettingsVerbs, check_rules, with_place_rules
+from holdfast.server.operations.settings import SettingsVerbs, check_rules
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
 from holdfast.store.grants import GrantOrigin, NewGrants, TooManyGrants
@@ -35,13 +35,13 @@ class GrantVerbs(SettingsVerbs, RequestVerbs):
         same id, an answer with another place is another answer. An answer is refused if it grants more than its owner
         or its session may have.
 
-        Answer and grants are one write, so the same answer again never grants what was revoked meanwhile. A crash right
-        after it leaves the session to ask again about calls that only the place allows."""
+        Answer and grants are one write, so the same answer again never grants what was revoked meanwhile. The session
+        itself has the rules from the place as well, from the answer's promotion on: a revocation before leaves none."""
         opened = (await self.state(key)).requests.get(request_id)
         granted = rules or ((opened.rule,) if opened and opened.rule else ())
         check_rules(granted)
         origin = GrantOrigin(key.session, answered_by, self._clock.now_ms())
-        answered = await self._decide(
+        return await self._decide(
             key,
             request_id,
             PermissionAnswer(decision=decision, feedback=feedback, rules=rules, place=place),
@@ -49,9 +49,6 @@ class GrantVerbs(SettingsVerbs, RequestVerbs):
             answered_by,
             NewGrants(place=place, rules=granted, origin=origin),
         )
-        if not answered.duplicate:
-            await self.use_granted(key, place, granted)
-        return answered
 
     async def grant(self, owner: Owner, place: str, rules: tuple[str, ...], origin: GrantOrigin) -> None:
         """Allow the rules for the sessions of the owner that are created in that place, move there or are resumed there
@@ -60,14 +57,6 @@ class GrantVerbs(SettingsVerbs, RequestVerbs):
         outcome = await self.store.grant(owner, place, rules, origin=origin)
         if isinstance(outcome, TooManyGrants):
             raise Conflict(outcome.code, outcome.message)
-
-    async def use_granted(self, key: Key, place: str, rules: tuple[str, ...]) -> None:
-        """Let a session that works in that place use rules that were granted for it."""
-
-        async def used(state: State) -> list[Body]:
-            return with_place_rules(state, rules) if place in ("", state.working_directory or "") else []
-
-        await self.change(key, used)
 
     async def allow_all(self, key: Key, *, enabled: bool) -> None:
         """Allow every call of the session from now on, and approve its open permission requests; or let it ask again.

@@ -103,7 +103,7 @@ class _RuleOrigins:
                 self.origins = {rule: found for rule, found in self.origins.items() if rule in rules}
                 self._add(event, [rule for rule in rules if rule not in self.origins])
             case PermissionCompleted(
-                decision="approved-for-session", request_id=request_id, rules=rules, answered_by=by
+                decision="approved-for-session", place=None, request_id=request_id, rules=rules, answered_by=by
             ):
                 self._add(event, rules or (self._requested.get(request_id, ""),), by)
             case _:

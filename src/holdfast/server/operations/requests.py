@@ -64,7 +64,7 @@ class RequestVerbs(SessionAccess):
         grants: NewGrants | None = None,
     ) -> Answered:
         check_rules(content.rules)
-        if content.decision == "approved-for-session":
+        if content.decision == "approved-for-session" and content.place is None:
             await self._check_room(key, request_id, content.rules)
         return await self._answer(key, request_id, content, answer_id, answered_by, grants)
 
@@ -120,10 +120,16 @@ class RequestVerbs(SessionAccess):
         return Answered(request_id=request_id, answer_id=chosen_id, duplicate=accepted.duplicate)
 
     async def _check_room(self, key: Key, request_id: RequestId, rules: tuple[str, ...]) -> None:
+        """Raise `Conflict` if the session has no room for the rules of an answer, beside those of answers that wait.
+        Answers that are given at once may still pass together; the session then asks again about what had no room."""
         state = await self.state(key)
         opened = state.requests.get(request_id)
         granted = rules or ((opened.rule,) if opened else ())
-        if not set(granted) <= set(state.allow) and len({*state.allow, *granted}) > MAX_SESSION_RULES:
+        held = {*state.allow}
+        for item in await self.store.waiting_items(key):
+            if isinstance(item.item, inbox.Answer) and isinstance(item.item.content, PermissionAnswer):
+                held.update(item.item.content.rules)
+        if not set(granted) <= held and len({*held, *granted}) > MAX_SESSION_RULES:
             raise Conflict(
                 "too_many_rules",
                 f"A session has at most {MAX_SESSION_RULES} rules. Revoke some (holdfast permissions), or approve this "

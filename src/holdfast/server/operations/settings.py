@@ -148,15 +148,10 @@ class SettingsVerbs(SessionAccess):
 
         async def missed(state: State) -> list[Body]:
             rules = await self.store.granted(key.owner, state.working_directory or "")
-            return with_place_rules(state, rules if held is None else held(rules))
+            all_rules = tuple(sorted({*state.place_rules, *(rules if held is None else held(rules))}))
+            return [SettingsChanged(place_rules=all_rules)] if set(all_rules) != set(state.place_rules) else []
 
         await self.change(key, missed)
-
-
-def with_place_rules(state: State, rules: Sequence[str]) -> list[Body]:
-    """The record that adds these rules to those of the session's place; none if the session has them all."""
-    all_rules = tuple(sorted({*state.place_rules, *rules}))
-    return [SettingsChanged(place_rules=all_rules)] if set(all_rules) != set(state.place_rules) else []
 
 
 def check_rules(rules: Sequence[str]) -> None:

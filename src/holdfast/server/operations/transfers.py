@@ -16,7 +16,7 @@ from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import Key, Owner, SessionId, random_id
-from holdfast.events.request import PermissionCompleted
+from holdfast.events.request import Decision, PermissionCompleted
 from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, SettingsChanged
 from holdfast.server.errors import Invalid
 from holdfast.server.json_bounds import JsonBounds, TooCostly, breathe, check_text
@@ -216,8 +216,9 @@ def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) 
             return SessionInfo(info_type="model", message=f"The model was {body.new_model[:200]}.")
         case SettingsChanged():
             return SessionInfo(info_type="settings", message="The settings of the session were changed.")
-        case PermissionCompleted(decision="approved-for-session"):
-            return msgspec.structs.replace(body, decision="approved", rules=())
+        case PermissionCompleted():
+            once: Decision = "approved" if body.decision == "approved-for-session" else body.decision
+            return msgspec.structs.replace(body, decision=once, rules=(), place=None)
         case _:
             return body
 

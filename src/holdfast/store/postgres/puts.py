@@ -87,6 +87,8 @@ async def _fact(db: Link, key: Key, fact: Fact) -> Any:
         case "stored":
             ((sessions, size),) = await db.rows("stored", owner)
             return Stored(sessions=sessions, stored_bytes=size)
+        case "answers":
+            return (await db.rows("answer_bytes", owner))[0][0]
         case "grants":
             return await grant_rows.grants(db, owner)
         case "last_in_line":

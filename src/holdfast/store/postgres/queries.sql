@@ -210,6 +210,10 @@ SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, 
 SELECT count(*) FROM holdfast.inbox
  WHERE owner = $1 AND session = $2 AND state = 'accepted' AND kind = 'message';
 
+-- name: answer_bytes
+SELECT coalesce(sum(octet_length(payload)), 0)::bigint FROM holdfast.inbox
+ WHERE owner = $1 AND state = 'accepted' AND kind = 'answer';
+
 -- name: is_stopping
 SELECT 1 FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND state = 'accepted' AND kind = 'stop' LIMIT 1;
 

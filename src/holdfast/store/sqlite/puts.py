@@ -79,6 +79,8 @@ def _fact(db: sqlite3.Connection, key: Key, fact: Fact) -> Any:
         case "stored":
             sessions, size = db.execute(SQL["stored"], (key.owner,)).fetchone()
             return Stored(sessions=sessions, stored_bytes=size)
+        case "answers":
+            return db.execute(SQL["answer_bytes"], (key.owner,)).fetchone()[0]
         case "grants":
             return grant_rows.grants(db, key.owner)
         case "last_in_line":

@@ -135,6 +135,10 @@ SELECT sequence, item_key, state, outcome, accepted_at, while_running, payload, 
 SELECT count(*) FROM inbox INDEXED BY inbox_waiting
  WHERE owner = ?1 AND session = ?2 AND state = 'accepted' AND kind = 'message';
 
+-- name: answer_bytes
+SELECT coalesce(sum(length(payload)), 0) FROM inbox INDEXED BY inbox_waiting
+ WHERE owner = ?1 AND state = 'accepted' AND kind = 'answer';
+
 -- name: is_stopping
 SELECT 1 FROM inbox INDEXED BY inbox_stops
  WHERE owner = ?1 AND session = ?2 AND state = 'accepted' AND kind = 'stop' LIMIT 1;

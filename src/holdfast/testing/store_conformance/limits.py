@@ -203,16 +203,30 @@ class LimitConformance:
         assert added == len(codec.encode_item(small))
 
     async def test_answer_is_accepted_in_a_full_storage_if_it_is_short_or_repeated(self, open_store: OpenStore) -> None:
-        store = await open_store(limits=TurnLimits(stored_bytes=20_000))
+        store = await open_store(limits=TurnLimits(stored_bytes=30_000))
         lease = await asking(store)
         long = replace(answer(), content=ToolAnswer(content="x" * 8_000))
         accepted(await reply(store, long))
         other = RequestId("another")
-        filler = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="x", message="x" * 20_000))
+        filler = Event(Position(0), EventId("e"), 1, SessionInfo(info_type="x", message="x" * 30_000))
         unit = Unit(key=KEY, fence=lease.fence, events=(filler,), opens=(request(other),), turn_id=TURN)
         assert isinstance(await store.commit(unit), Committed)
         assert accepted(await reply(store, long)).duplicate
         accepted(await reply(store, replace(answer(), request_id=other)))
+
+    async def test_long_answers_that_wait_have_their_room_in_the_log_reserved(self, open_store: OpenStore) -> None:
+        store = await open_store(limits=TurnLimits(stored_bytes=60_000))
+        keys = [of(str(number)) for number in range(3)]
+        for key in keys:
+            await asking(store, key)
+        long = replace(answer(), content=ToolAnswer(content="x" * 9_000))
+        accepted(await reply(store, long, key=keys[0]))
+        accepted(await reply(store, long, key=keys[1]))
+        # The inbox has 18,000 bytes, and the log needs 36,000 for these two: 27,000 more are too many.
+        assert refused(await reply(store, long, key=keys[2])) == "storage_full"
+        other = Key(Owner("bob"), SessionId("s"))
+        await asking(store, other)
+        accepted(await reply(store, long, key=other))
 
     async def test_messages_that_are_sent_at_once_are_counted_together(self, open_store: OpenStore) -> None:
         stores = [await open_store(limits=TurnLimits(stored_bytes=20_000)) for _ in range(3)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.events.session import SettingsChanged
 from holdfast.models.scripted import ScriptedCall
 from holdfast.store.grants import MAX_GRANTS
 from tests.wire.copilot.methods.world import Desk, Refused, Session, desk_at
@@ -69,6 +70,19 @@ async def test_lasting_approvals_beyond_the_bound_are_refused_and_the_request_st
         assert await session.ask(answer, requestId=asked["requestId"], result={"kind": "approve-once"}) == {
             "success": True
         }
+
+
+async def test_an_approval_for_a_location_needs_one(tmp_path: Path) -> None:
+    async with desk_at(tmp_path, WRITES, "Written.") as desk:
+        session = await desk.client().session()
+        await session.ask("send", prompt="Write")
+        asked = await session.client.until("permission.requested")
+        await desk.runtime.operations.record(desk.key(session), SettingsChanged(working_directory=""))
+        answer = "permissions.handlePendingPermissionRequest"
+        with pytest.raises(Refused, match="no directory"):
+            await session.ask(answer, requestId=asked["requestId"], result={"kind": "approve-for-location"})
+        assert await desk.runtime.store.grants(desk.key(session).owner) == ()
+        assert len(await _pending(session)) == 1
 
 
 async def test_session_approvals_can_be_reset(tmp_path: Path) -> None:

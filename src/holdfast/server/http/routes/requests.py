@@ -35,7 +35,7 @@ class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The same answer under the same id again gets the same receipt. Once an answer was accepted, every other answer is
     refused: under another id as `answered_already`, under the same id as `id_reused`."""
     decision: Literal["approve", "approve_for_session", "approve_always", "deny"] | UnsetType = UNSET
-    """`approve_always` holds for this session, and for later sessions in its working directory."""
+    """`approve_always` holds for this and later sessions, while they work in the directory of this one."""
     everywhere: bool = False
     """With approve_always: for later sessions in every directory."""
     feedback: str = ""
