@@ -18,6 +18,7 @@ from holdfast.events.inbox import (
     ToBackground,
     ToolAnswer,
 )
+from holdfast.events.role import RoleBounds
 from holdfast.store.admission import (
     NOT_QUEUED,
     REUSED,
@@ -431,3 +432,15 @@ def test_repeated_stop_returns_what_it_removed() -> None:
 
 def test_other_content_under_a_used_key_is_refused() -> None:
     assert decided(called(message("other")), IDLE, found=stored(called(message()))) == REUSED
+
+
+# Bounds of roles
+
+
+def test_the_bounds_of_an_editor_take_the_place_of_those_of_the_sender() -> None:
+    sender, editor = RoleBounds(tools=("view",)), RoleBounds(tools=("view", "create"))
+    for first, second, kept in ((sender, editor, editor), (None, editor, editor), (sender, None, sender)):
+        found = stored(called(replace(message(), bounds=first)))
+        plan = run_rule(admit_edit(KEY, "other", found, NO_LIMITS, second), lambda fact: None)
+        assert isinstance(plan, EditPlan)
+        assert codec.decode_item(plan.payload) == replace(message("other"), bounds=kept)

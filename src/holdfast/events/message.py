@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, ToolCallId, TurnId
+from holdfast.events.role import RoleBounds
 
 Delivery = Literal["idle", "queued", "steering"]
 """How a message reached the session: while it was idle, from the queue with a turn of its own, or by steering a running
@@ -73,6 +74,9 @@ class UserMessage(Body, frozen=True, tag="user.message"):
     """The model of the rest of the turn, instead of the session's."""
     thinking: int | None = None
     """The thinking budget of the rest of the turn in tokens, instead of the session's."""
+    bounds: RoleBounds | None = None
+    """The bounds of its sender's role: they also hold for turns that tasks of this turn start. None: the sender may use
+    anything."""
 
 
 class AssistantMessage(Body, frozen=True, tag="assistant.message"):

@@ -42,7 +42,7 @@ def _decide(state: State, inputs: Inputs) -> Action:
     match state.phase:
         case Phase.BETWEEN_STEPS | Phase.IDLE:
             events = model_step.next_step(state, inputs, state.turn)
-            return Append(events=events, promotes=model_step.next_step_promotions(state, inputs))
+            return Append(events=events, promotes=model_step.next_step_promotions(state, inputs, state.turn))
         case Phase.CALLING_MODEL:
             return model_step.call_model(state, inputs, state.turn)
         case Phase.RUNNING_TOOLS | Phase.WAITING:

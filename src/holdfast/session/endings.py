@@ -50,9 +50,8 @@ def end_early(
     """End a turn in any phase. The event that caused the end goes `first`; one that reports its outcome goes `last`.
 
     Task news in the inbox is logged in the same unit. Left there, it would start a new turn right after the stop."""
-    written = Append(
-        drops_segments=True, ends_commands=True, events=list(first), promotes=intake.news_promotions(inputs)
-    )
+    told = intake.waiting_news(inputs)
+    written = Append(drops_segments=True, ends_commands=True, events=list(first), promotes=intake.news_promotions(told))
     if state.phase is Phase.CALLING_MODEL and inputs.shown:
         written.events.extend(cut_message(current.message_id, inputs.shown))
     for opened in state.requests.values():
@@ -63,7 +62,7 @@ def end_early(
     written.events.extend(tool_results.interruption(state, inputs, call, ending.by) for call in unfinished)
     if state.phase is not Phase.BETWEEN_STEPS:
         written.events.append(turn.StepEnded(turn_id=current.turn_id, step=current.step))
-    written.events.extend(intake.news(inputs))
+    written.events.extend(intake.news(told))
     if ending.note and not (unfinished and state.policy.explains_interruptions):
         written.events.append(message.Noted(text=ending.note, reason="stopped"))
     written.events.extend(last)

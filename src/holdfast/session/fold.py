@@ -31,6 +31,7 @@ from holdfast.session.state import (
     Turn,
     next_phase,
     same_call_key,
+    united,
 )
 
 NO_WORKER = "no_eligible_worker"
@@ -211,6 +212,8 @@ def _joined(current: Turn, body: message.UserMessage) -> None:
     current.message_ids.append(body.message_id)
     current.model = body.model or current.model
     current.thinking = current.thinking if body.thinking is None else body.thinking
+    if body.bounds is not None:
+        current.bounds = united(current.bounds, (body.bounds,))
 
 
 def _settings_changed(state: State, body: session.SettingsChanged) -> None:
@@ -231,9 +234,15 @@ def _rewound(state: State, kept: Position) -> None:
 
 
 def _task_started(state: State, body: task.TaskStarted, event: Event) -> None:
-    unattended = state.turn is not None and state.turn.unattended
-    started = RunningTask(body.command, body.description, body.output_file, event.time, event.position, unattended)
-    state.tasks[body.task_id] = started
+    state.tasks[body.task_id] = RunningTask(
+        body.command,
+        body.description,
+        body.output_file,
+        event.time,
+        event.position,
+        unattended=state.turn is not None and state.turn.unattended,
+        bounds=state.turn.bounds if state.turn is not None else (),
+    )
 
 
 def _task_notified(state: State, body: task.TaskNotified, position: Position) -> None:
@@ -243,6 +252,8 @@ def _task_notified(state: State, body: task.TaskNotified, position: Position) ->
         state.tasks.pop(notice.task_id, None)
     if not notice.silent:
         started = running.position if running is not None else None
+        if running is not None and state.turn is not None:
+            state.turn.bounds = united(state.turn.bounds, running.bounds)
         state.history.append(Note(position, notice_text(notice, state.seed), started))
 
 

@@ -3,54 +3,123 @@
 Each function of events has a partner for promotions. A unit that writes the one must carry the other, so that an item
 leaves the inbox in the commit that logs it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
 
 from holdfast.events import message, task
 from holdfast.events.body import Body
 from holdfast.events.ids import TurnId
 from holdfast.events.inbox import InboxItem, Message, TaskNews
 from holdfast.events.message import Delivery
+from holdfast.events.role import RoleBounds
+from holdfast.events.task import TaskNotice
 from holdfast.session.actions import Promoted
 from holdfast.session.inputs import Inputs
-from holdfast.session.role import excess, narrowing
-from holdfast.session.state import State
+from holdfast.session.role import chooses_beyond, excess, narrowing
+from holdfast.session.state import State, Turn, united
+
+WaitingNews = tuple[InboxItem, TaskNotice]
+WaitingMessage = tuple[InboxItem, Message]
 
 
-def news(inputs: Inputs) -> list[Body]:
-    """The task news in the inbox, as events."""
-    return [task.TaskNotified(notice=item.item.notice) for item in inputs.inbox if isinstance(item.item, TaskNews)]
+class Terms(NamedTuple):
+    """The model that the messages of a turn chose, and the bounds of all who have a part in the turn."""
+
+    model: str | None = None
+    bounds: tuple[RoleBounds, ...] = ()
+
+    def with_message(self, sent: Message) -> "Terms":
+        own = () if sent.bounds is None else (sent.bounds,)
+        return Terms(sent.model or self.model, united(self.bounds, own))
+
+    def with_news(self, bounds: tuple[RoleBounds, ...]) -> "Terms":
+        return Terms(self.model, united(self.bounds, bounds))
+
+    def admit(self, state: State, newcomer: tuple[RoleBounds, ...]) -> bool:
+        """Whether nothing in these terms, which are those with the newcomer, is beyond anyone's bounds. A session that
+        has more than the newcomer may use is not changed in the middle of a turn."""
+        if any(excess(state, each) for each in newcomer) or narrowing(state, *newcomer):
+            return False
+        return not any(chooses_beyond(state, self.model, each) for each in self.bounds)
 
 
-def news_promotions(inputs: Inputs) -> list[Promoted]:
+def terms_of(current: Turn) -> Terms:
+    return Terms(current.model, current.bounds)
+
+
+# News of tasks
+
+
+def waiting_news(inputs: Inputs) -> list[WaitingNews]:
+    """All task news in the inbox, in order of arrival."""
+    return [(item, item.item.notice) for item in inputs.inbox if isinstance(item.item, TaskNews)]
+
+
+def task_bounds(state: State, notice: TaskNotice) -> tuple[RoleBounds, ...]:
+    """The bounds of the turn that started the task."""
+    started = state.tasks.get(notice.task_id)
+    return () if started is None else started.bounds
+
+
+def joining_news(state: State, inputs: Inputs, terms: Terms) -> tuple[list[WaitingNews], Terms]:
+    """The news that may join a turn with these terms, and its terms with them. Other news waits for a turn of its own.
+    Silent news joins any turn: the model reads none of it."""
+    found = []
+    for item, notice in waiting_news(inputs):
+        bounds = () if notice.silent else task_bounds(state, notice)
+        joined = terms.with_news(bounds)
+        if not bounds or joined.admit(state, bounds):
+            found.append((item, notice))
+            terms = joined
+    return found, terms
+
+
+def news(found: Iterable[WaitingNews]) -> list[Body]:
+    """Task news as events."""
+    return [task.TaskNotified(notice=notice) for _, notice in found]
+
+
+def news_promotions(found: Iterable[WaitingNews]) -> list[Promoted]:
     """The promotions that belong to `news`."""
-    return [Promoted(item.sequence, "told") for item in inputs.inbox if isinstance(item.item, TaskNews)]
+    return [Promoted(item.sequence, "told") for item, _ in found]
 
 
-def steering(state: State, inputs: Inputs, turn_id: TurnId) -> list[Body]:
-    """The messages that steer the running turn, as events."""
-    return [user_message(sent, turn_id, "steering") for _, sent in _steering_items(state, inputs)]
+# Messages
 
 
-def steering_promotions(state: State, inputs: Inputs) -> list[Promoted]:
-    """The promotions that belong to `steering`."""
-    return [Promoted(item.sequence, "steering") for item, _ in _steering_items(state, inputs)]
+def waiting_messages(state: State, inputs: Inputs) -> list[WaitingMessage]:
+    """Every message in the inbox, in order of arrival, without a model that its sender may not choose."""
+    return [(item, _held(state, item.item)) for item in inputs.inbox if isinstance(item.item, Message)]
 
 
-def waiting_messages(inputs: Inputs) -> list[tuple[InboxItem, Message]]:
-    """Every message in the inbox, in order of arrival."""
-    return [(item, item.item) for item in inputs.inbox if isinstance(item.item, Message)]
+def _held(state: State, sent: Message) -> Message:
+    if sent.bounds is None or not chooses_beyond(state, sent.model, sent.bounds):
+        return sent
+    return msgspec.structs.replace(sent, model=None)
 
 
-def joins(state: State, sent: Message) -> bool:
-    """Whether a message may join a turn that another one opened. A session that has more than the sender may use is
-    not changed in the middle of a turn: the message waits for a turn of its own."""
-    if sent.delivery != "steer":
-        return False
-    return sent.bounds is None or not (excess(state, sent.bounds) or narrowing(state, sent.bounds))
+def joining_messages(state: State, waiting: Iterable[WaitingMessage], terms: Terms) -> list[WaitingMessage]:
+    """The messages that may join a turn with these terms. The others wait for a turn of their own."""
+    found = []
+    for item, sent in waiting:
+        joined = terms.with_message(sent)
+        if sent.delivery == "steer" and joined.admit(state, () if sent.bounds is None else (sent.bounds,)):
+            found.append((item, sent))
+            terms = joined
+    return found
 
 
-def _steering_items(state: State, inputs: Inputs) -> Sequence[tuple[InboxItem, Message]]:
-    return [(item, sent) for item, sent in waiting_messages(inputs) if joins(state, sent)]
+def joining(state: State, inputs: Inputs, current: Turn) -> tuple[list[WaitingNews], list[WaitingMessage]]:
+    """The news and the messages that join the running turn at its next step."""
+    told, terms = joining_news(state, inputs, terms_of(current))
+    return told, joining_messages(state, waiting_messages(state, inputs), terms)
+
+
+def is_steered(state: State, inputs: Inputs, current: Turn) -> bool:
+    """Whether a message joins the running turn at its next step."""
+    return bool(joining(state, inputs, current)[1])
 
 
 def user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.UserMessage:
@@ -67,6 +136,7 @@ def user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.
         agent_mode=sent.agent_mode,
         model=sent.model,
         thinking=sent.thinking,
+        bounds=sent.bounds,
     )
 
 

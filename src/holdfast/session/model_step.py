@@ -64,7 +64,7 @@ def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list
         if "empty answer" in current.notes or current.last_step or not state.policy.requests_visible_answer:
             return [ended, *_closing_line(inputs, current), endings.turn_ended(inputs, current, "completed")]
         return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *step(inputs, current)]
-    if intake.steering_promotions(state, inputs):
+    if intake.is_steered(state, inputs, current):
         return [ended, *next_step(state, inputs, current)]
     return [ended, endings.turn_ended(inputs, current, "completed")]
 
@@ -72,17 +72,20 @@ def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list
 def after_answer_promotions(events: list[Body], state: State, inputs: Inputs) -> list[Promoted]:
     """The promotions that belong to the events of `after_answer`."""
     is_steered = any(isinstance(body, message.UserMessage) for body in events)
-    return next_step_promotions(state, inputs) if is_steered else []
+    return next_step_promotions(state, inputs, state.turn) if is_steered and state.turn is not None else []
 
 
 def next_step(state: State, inputs: Inputs, current: Turn) -> list[Body]:
     """Task news and steering messages, then the start of the next model call."""
-    return [*intake.news(inputs), *intake.steering(state, inputs, current.turn_id), *step(inputs, current)]
+    told, sent = intake.joining(state, inputs, current)
+    messages = [intake.user_message(found, current.turn_id, "steering") for _, found in sent]
+    return [*intake.news(told), *messages, *step(inputs, current)]
 
 
-def next_step_promotions(state: State, inputs: Inputs) -> list[Promoted]:
+def next_step_promotions(state: State, inputs: Inputs, current: Turn) -> list[Promoted]:
     """The promotions that belong to `next_step`."""
-    return [*intake.news_promotions(inputs), *intake.steering_promotions(state, inputs)]
+    told, sent = intake.joining(state, inputs, current)
+    return [*intake.news_promotions(told), *(Promoted(item.sequence, "steering") for item, _ in sent)]
 
 
 def step(inputs: Inputs, current: Turn) -> list[Body]:

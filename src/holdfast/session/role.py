@@ -32,34 +32,45 @@ def excess(state: State, bounds: RoleBounds) -> str | None:
     return "asks a provider" if state.provider is not None and not bounds.providers else None
 
 
-def narrowing(state: State, bounds: RoleBounds) -> list[Body]:
-    """The records that take from the session what the role may not have, and that do not keep it out."""
-    settings = narrowed(state, bounds)
+def narrowing(state: State, *bounds: RoleBounds) -> list[Body]:
+    """The records that take from the session what one of the roles may not have, and that do not keep it out."""
+    settings = narrowed(state, *bounds)
     records: list[Body] = [] if settings is None else [settings]
-    if asks_beyond(state, bounds):
-        records.append(ModelChanged(new_model=bounds.default_model, previous_model=state.model))
+    if beyond := [each for each in bounds if asks_beyond(state, each)]:
+        records.append(ModelChanged(new_model=beyond[-1].default_model, previous_model=state.model))
     return records
 
 
-def narrowed(state: State, bounds: RoleBounds) -> SettingsChanged | None:
-    """The record that removes the rules that the role may not grant, and lets each use of the folder, such as a
-    command, check the bounds of the role; None: the session has no such rule, and its folder is checked already."""
+def narrowed(state: State, *bounds: RoleBounds) -> SettingsChanged | None:
+    """The record that removes the rules that one of the roles may not grant, and lets each use of the folder, such as
+    a command, check the bounds of the role; None: the session has no such rule, and its folder is checked already."""
     record = SettingsChanged()
-    allow, place_rules = held_rules(state.allow, bounds.rules), held_rules(state.place_rules, bounds.rules)
+    allow, place_rules = tuple(state.allow), tuple(state.place_rules)
+    for each in bounds:
+        allow, place_rules = held_rules(allow, each.rules), held_rules(place_rules, each.rules)
     if (allow, place_rules) != (tuple(state.allow), tuple(state.place_rules)):
         record = SettingsChanged(allow=allow, place_rules=place_rules)
     identity = state.directory_identity
-    if bounds.folders is not None and identity is not None and not identity.limited:
+    has_folders = any(each.folders is not None for each in bounds)
+    if has_folders and identity is not None and not identity.limited:
         limited = msgspec.structs.replace(identity, limited=True)
         record = msgspec.structs.replace(record, directory_identity=limited)
     return None if record == SettingsChanged() else record
 
 
 def asks_beyond(state: State, bounds: RoleBounds) -> bool:
-    """Whether the session's model is one that the role may not choose. Every role may use the server's default."""
-    if state.provider is not None or state.model is None or state.model == bounds.default_model:
-        return False
-    return not may_choose(state.model, bounds.models)
+    """Whether the session's model is one that the role may not choose."""
+    return chooses_beyond(state, state.model, bounds)
+
+
+def chooses_beyond(state: State, model: str | None, bounds: RoleBounds) -> bool:
+    """Whether the role may not choose this model in the session. A provider of the session's own has its own names."""
+    return model is not None and state.provider is None and not may_use(model, bounds)
+
+
+def may_use(model: str, bounds: RoleBounds) -> bool:
+    """Whether a message within these bounds may run with the model. Every role may use the server's default."""
+    return model == bounds.default_model or may_choose(model, bounds.models)
 
 
 def may_choose(model: str, models: Sequence[str] | None) -> bool:

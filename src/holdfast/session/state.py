@@ -22,6 +22,7 @@ from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
+from holdfast.events.role import RoleBounds
 from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider
 from holdfast.events.tool import Origin
 from holdfast.session.policy import HOLDFAST, SessionPolicy
@@ -180,6 +181,8 @@ class RunningTask(msgspec.Struct):
     """The position of its start in the log."""
     unattended: bool = False
     """It was started in an unattended turn: no person was present to answer requests."""
+    bounds: tuple[RoleBounds, ...] = ()
+    """The bounds of the turn that started it."""
 
 
 class OpenRequest(msgspec.Struct):
@@ -215,6 +218,9 @@ class Turn(msgspec.Struct):
     """The user messages that belong to this turn."""
     model: str | None = None
     """The model that one of its messages chose in place of the session's model."""
+    bounds: tuple[RoleBounds, ...] = ()
+    """The bounds of the senders of its messages, and of the tasks whose news it got; each of them holds. A sender who
+    may use anything adds none."""
     thinking: int | None = None
     failure: CallFailure | None = None
     failures_since_answer: int = 0
@@ -307,6 +313,11 @@ class State(msgspec.Struct):
             start = end
         self.history = survivors + self.history[start:]
         self.cuts = []
+
+
+def united(bounds: tuple[RoleBounds, ...], more: tuple[RoleBounds, ...]) -> tuple[RoleBounds, ...]:
+    """The bounds together, each of them once."""
+    return (*bounds, *(each for each in more if each not in bounds))
 
 
 def same_call_key(block: ToolCallBlock | ToolCall) -> str:

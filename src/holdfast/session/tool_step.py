@@ -51,13 +51,13 @@ def _end_step(state: State, inputs: Inputs, current: Turn, reply: ModelReply | N
         promotes = model_step.after_answer_promotions(events, state, inputs)
         return Append(events=events, promotes=promotes, drops_segments=True)
     ended: list[Body] = [turn.StepEnded(turn_id=current.turn_id, step=current.step)]
-    if _ends_turn(state, reply) and not intake.steering_promotions(state, inputs):
+    if _ends_turn(state, reply) and not intake.is_steered(state, inputs, current):
         return Append(events=[*ended, endings.turn_ended(inputs, current, "completed")])
     if _repeats(reply, current, inputs.bounds):
         ended.append(message.Noted(text=REPEATED_LINE, reason="repeated call"))
     return Append(
         events=[*ended, *model_step.next_step(state, inputs, current)],
-        promotes=model_step.next_step_promotions(state, inputs),
+        promotes=model_step.next_step_promotions(state, inputs, current),
     )
 
 

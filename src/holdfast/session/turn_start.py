@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.events import session, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, TurnId
-from holdfast.events.inbox import InboxItem, Message, TaskNews
+from holdfast.events.inbox import InboxItem, Message
 from holdfast.events.message import Delivery
 from holdfast.session import intake
 from holdfast.session.actions import Append, Promoted, Release
@@ -21,11 +21,22 @@ NO_WORKER_LINE: Final = (
     "choose another model."
 )
 
+BEYOND_MESSAGE: Final = (
+    "This session now {} that the sender of this message may not choose, so the message was not run. Ask an admin of "
+    "this server to send it, or fork the session: the copy has what you may have."
+)
+
+BEYOND_TASK: Final = (
+    "A background command ended. This session now {} that the person it was started for may not choose, so the model "
+    "was not called. It reads of the command with the next message."
+)
+
 
 def start_turn(state: State, inputs: Inputs) -> Append | Release:
-    """Start a turn with the first waiting message. Later messages that would steer it, and task news, join it. The
-    session is held to the bounds of the sender: it may have got more since the message was accepted."""
-    waiting = intake.waiting_messages(inputs)
+    """Start a turn with the first waiting message. Later messages that would steer it, and task news, join it if the
+    turn is within their bounds. The session is held to the bounds of the sender: it may have got more since the
+    message was accepted."""
+    waiting = intake.waiting_messages(state, inputs)
     if not waiting:
         return wake(state, inputs)
     item, opening = waiting[0]
@@ -34,16 +45,18 @@ def start_turn(state: State, inputs: Inputs) -> Append | Release:
         if beyond := excess(state, opening.bounds):
             return _end_at_once(inputs, item, opening, beyond)
         records = narrowing(state, opening.bounds)
-    joining = [waiting[0], *((item, sent) for item, sent in waiting[1:] if intake.joins(state, sent))]
+    told, terms = intake.joining_news(state, inputs, intake.Terms().with_message(opening))
+    joining = [waiting[0], *intake.joining_messages(state, waiting[1:], terms)]
     turn_id = inputs.id_of(TurnId)
     started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in joining))
     begun = Append(
-        events=[*records, started, *intake.news(inputs)],
-        promotes=intake.news_promotions(inputs),
+        events=[*records, started, *intake.news(told)],
+        promotes=intake.news_promotions(told),
         supposes_head=True,
     )
     if opening.rewinds_to is not None:
-        begun.events.insert(0, session.Truncated(kept=min(opening.rewinds_to, state.head)))
+        # Right before the turn: `replaced_turn` looks there.
+        begun.events.insert(len(records), session.Truncated(kept=min(opening.rewinds_to, state.head)))
     for item, sent in joining:
         delivery: Delivery = "queued" if item.while_running else "idle"
         begun.events.append(intake.user_message(sent, turn_id, delivery))
@@ -59,17 +72,11 @@ def _end_at_once(inputs: Inputs, item: InboxItem, opening: Message, beyond: str)
     """The turn of a message whose sender may no longer use the session: it ends with an error, and nothing is run."""
     turn_id = inputs.id_of(TurnId)
     delivery: Delivery = "queued" if item.while_running else "idle"
-    error = session.SessionError(
-        error_type="session_beyond_role",
-        message=f"This session now {beyond} that the sender of this message may not choose, so the message was not "
-        "run. Ask an admin of this server to send it, or fork the session: the copy has what you may have.",
-        retryable=False,
-    )
     return Append(
         events=[
             turn.TurnStarted(turn_id=turn_id, unattended=opening.unattended),
             intake.user_message(opening, turn_id, delivery),
-            error,
+            _beyond(BEYOND_MESSAGE.format(beyond)),
             turn.TurnEnded(turn_id=turn_id, reason="error"),
         ],
         promotes=[Promoted(item.sequence, delivery)],
@@ -77,30 +84,39 @@ def _end_at_once(inputs: Inputs, item: InboxItem, opening: Message, beyond: str)
     )
 
 
+def _beyond(text: str) -> session.SessionError:
+    return session.SessionError(error_type="session_beyond_role", message=text, retryable=False)
+
+
 def wake(state: State, inputs: Inputs) -> Append | Release:
-    """Start one turn for all task news in the inbox. After many such turns in a row the news waits for a person:
-    a model and its tasks must not keep each other busy for ever."""
-    notices = [item.item.notice for item in inputs.inbox if isinstance(item.item, TaskNews)]
-    audible = [notice for notice in notices if not notice.silent]
-    if not notices or (audible and state.woken_turns >= inputs.bounds.max_woken_turns):
+    """Start one turn for all task news in the inbox whose tasks have the same bounds, within these bounds. After many
+    such turns in a row the news waits for a person: a model and its tasks must not keep each other busy for ever."""
+    waiting = intake.waiting_news(inputs)
+    audible = [notice for _, notice in waiting if not notice.silent]
+    if not waiting or (audible and state.woken_turns >= inputs.bounds.max_woken_turns):
         return Release()
     if not audible:
-        return Append(events=intake.news(inputs), promotes=intake.news_promotions(inputs), supposes_head=True)
+        return Append(events=intake.news(waiting), promotes=intake.news_promotions(waiting), supposes_head=True)
+    bounds = intake.task_bounds(state, audible[0])
+    told = [found for found in waiting if found[1].silent or intake.task_bounds(state, found[1]) == bounds]
+    tasks = [state.tasks.get(notice.task_id) for _, notice in told if not notice.silent]
     turn_id = inputs.id_of(TurnId)
-    tasks = [state.tasks.get(notice.task_id) for notice in audible]
     unattended = all(known is not None and known.unattended for known in tasks)
     started = turn.TurnStarted(turn_id=turn_id, unattended=unattended, woken=True)
-    step = turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId))
-    return Append(
-        events=[started, *intake.news(inputs), step], promotes=intake.news_promotions(inputs), supposes_head=True
-    )
+    begun = Append(events=[started, *intake.news(told)], promotes=intake.news_promotions(told), supposes_head=True)
+    if beyond := next(filter(None, (excess(state, each) for each in bounds)), None):
+        begun.events += [_beyond(BEYOND_TASK.format(beyond)), turn.TurnEnded(turn_id=turn_id, reason="error")]
+    else:
+        begun.events[:0] = narrowing(state, *bounds)
+        begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId)))
+    return begun
 
 
 def leave_to_another(state: State, inputs: Inputs) -> Append | Release:
     """This process may not run the session, and no other came for a minute. Say so once in the log, then release."""
     if state.turn and not state.turn.no_worker_noted:
         return Append(events=[turn.TurnWaiting(turn_id=state.turn.turn_id, reason="no eligible worker")])
-    has_message = bool(intake.waiting_messages(inputs))
+    has_message = bool(intake.waiting_messages(state, inputs))
     if state.turn is None and has_message and not state.no_worker_noted:
         return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])
     if state.turn is None and not has_message and isinstance(wake(state, inputs), Release):

@@ -57,6 +57,7 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "too_many_sessions": 403,
     "storage_full": 403,
     "too_many_permissions": 403,
+    "model_not_allowed": 403,
 }
 """Codes whose status does not follow from the kind of the error."""
 

@@ -22,8 +22,13 @@ class QueueVerbs(SessionAccess):
     async def edit_queued(
         self, key: Key, message_id: MessageId, text: str, *, bounds: RoleBounds | None = None
     ) -> None:
-        """`bounds` are those of the editor's role."""
+        """`bounds` are those of the editor's role. A message keeps its model, so the role must allow that as well."""
         check_text(text, self._bounds)
+        if bounds is not None:
+            for waiting in await self.queue(key):
+                found = waiting.item
+                if isinstance(found, inbox.Message) and found.message_id == message_id:
+                    await self._check_may_use(key, found.model, bounds)
         refused = await self.store.edit_item(key, f"message:{message_id}", text=text, bounds=bounds)
         if refused is not None and refused.code != "message_not_queued":
             raise Conflict(refused.code, refused.message)

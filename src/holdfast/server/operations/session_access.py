@@ -11,6 +11,7 @@ from holdfast.events import inbox
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import CHOSEN_ID_RULE, EventId, Key, Position, may_be_chosen, random_id
+from holdfast.events.role import RoleBounds
 from holdfast.events.session import DirectoryIdentity, ModelChanged, Provider, SettingsChanged, TitleChanged
 from holdfast.live.live import Advanced, Changed, Live, Subscription
 from holdfast.models.choice import OWN_MODEL, row_model
@@ -18,6 +19,7 @@ from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, fold, restored
+from holdfast.session.role import may_use
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
 from holdfast.store.grants import NewGrants
@@ -109,6 +111,8 @@ class SessionAccess:
         grants: NewGrants | None = None,
     ) -> Accepted:
         """Put an item into the inbox and publish the change; raises the reason of a refusal."""
+        if isinstance(item, inbox.Message):
+            await self._check_may_use(key, item.model, item.bounds)
         putting = self.store.put(
             key,
             item,
@@ -127,6 +131,14 @@ class SessionAccess:
             raise kind(outcome.code, outcome.message)
         self.live.publish(key, Changed(tail=outcome.item.sequence, queue=bool(outcome.removed)))
         return outcome
+
+    async def _check_may_use(self, key: Key, model: str | None, bounds: RoleBounds | None) -> None:
+        """Refuse text of a sender with these bounds for a message with a model beyond them, whoever chose the model.
+        A session that runs with its own provider or token has its own names of models."""
+        if model is None or bounds is None or may_use(model, bounds):
+            return
+        if (await self.session(key)).model != OWN_MODEL:
+            raise Conflict("model_not_allowed", f"The model {model} is not among those that you may choose.")
 
     async def _record(self, key: Key, *bodies: Body) -> Event:
         last = await self._append(key, bodies)

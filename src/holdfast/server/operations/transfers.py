@@ -16,6 +16,7 @@ from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import Key, Owner, SessionId, random_id
+from holdfast.events.message import UserMessage
 from holdfast.events.request import Decision, PermissionCompleted
 from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, SettingsChanged
 from holdfast.server.errors import Invalid
@@ -200,7 +201,7 @@ def _body(event: ExportedEvent) -> Body:
 
 
 def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) -> Body:
-    """The event without permissions, tools, settings and references to the source."""
+    """The event without permissions, tools, settings, bounds of roles and references to the source."""
     match body:
         case SessionStarted():
             return SessionStarted(
@@ -219,6 +220,8 @@ def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) 
         case PermissionCompleted():
             once: Decision = "approved" if body.decision == "approved-for-session" else body.decision
             return msgspec.structs.replace(body, decision=once, rules=(), place=None)
+        case UserMessage():
+            return msgspec.structs.replace(body, bounds=None)
         case _:
             return body
 

@@ -5,7 +5,8 @@ import asyncio
 from msgspec.structs import replace
 
 from holdfast.events.ids import TurnId
-from holdfast.events.inbox import PermissionAnswer, QuestionAnswer, Stop
+from holdfast.events.inbox import Message, PermissionAnswer, QuestionAnswer, Stop
+from holdfast.events.role import RoleBounds
 from holdfast.store.store import (
     Accepted,
     Committed,
@@ -151,6 +152,17 @@ class InboxConformance:
         items = await store.waiting_items(KEY)
         assert [(item.key, getattr(item.item, "text", "")) for item in items] == [("m1", "uno"), ("m2", "two")]
         assert accepted(await send(store, "m1", text="one")).duplicate
+
+    async def test_an_edited_message_has_the_bounds_of_its_editor(self, store: Store) -> None:
+        """The bounds of the first sender stay if the editor has none."""
+        user, other = RoleBounds(tools=("view",)), RoleBounds(tools=("create",))
+        await create(store)
+        await send(store, "m")
+        for bounds, kept in ((None, None), (user, user), (None, user), (other, other)):
+            assert await store.edit_item(KEY, "m", text="other", bounds=bounds) is None
+            (item,) = await store.waiting_items(KEY)
+            assert isinstance(item.item, Message)
+            assert item.item.bounds == kept
 
     async def test_promotion_of_a_stale_version_cannot_lose_an_edit(self, store: Store) -> None:
         await create(store)

@@ -155,7 +155,8 @@ def event_view(event: Event) -> EventView:
 
 
 def _as_typed(body: Body) -> Body:
-    """A message without the text that was added for the model: readers get the person's own words."""
-    if isinstance(body, UserMessage) and (body.added or body.model_text):
-        return msgspec.structs.replace(body, added="", model_text="")
+    """A message without the text that was added for the model, and without the bounds of its sender: readers get the
+    person's own words."""
+    if isinstance(body, UserMessage) and (body.added or body.model_text or body.bounds is not None):
+        return msgspec.structs.replace(body, added="", model_text="", bounds=None)
     return body

@@ -7,7 +7,6 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.events.ids import MessageId
-from holdfast.events.inbox import Message
 from holdfast.protocol.queue import QueueView
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
@@ -56,7 +55,6 @@ async def edit(call: HttpCall) -> Response:
     await call.operations.session(call.key)
     await call.check_use()
     message_id = MessageId(call.path("message_id"))
-    await _check_model_of(call, message_id)
     await call.operations.edit_queued(call.key, message_id, edited.text, bounds=call.bounds)
     return await _queue(call)
 
@@ -72,14 +70,6 @@ async def remove(call: HttpCall) -> Response:
     await call.check_change()
     await call.operations.remove_queued(call.key, MessageId(call.path("message_id")))
     return no_content()
-
-
-async def _check_model_of(call: HttpCall, message_id: MessageId) -> None:
-    """Refuse to put the caller's text into a message whose sender chose a model that the caller may not choose."""
-    for waiting in await call.operations.queue(call.key):
-        message = waiting.item
-        if isinstance(message, Message) and message.message_id == message_id and message.model is not None:
-            call.policy.check_model(message.model)
 
 
 async def _queue(call: HttpCall) -> Response:
