@@ -100,7 +100,7 @@ async def test_a_user_sends_no_message_instead_of_one_with_a_model_that_only_adm
     """Unless the request names another model."""
     session = await made(admin, folder)
     assert (await post(admin, session, chat("first", "hello", model=EXPENSIVE))).status_code == 200
-    before = await until(admin, session, "holdfast.turn_ended", 1)
+    await until(admin, session, "holdfast.turn_ended", 1)
     regeneration = {"trigger": "regenerate-message"}
     for body in (
         chat("first", "mine", messageId="first"),
@@ -109,7 +109,7 @@ async def test_a_user_sends_no_message_instead_of_one_with_a_model_that_only_adm
     ):
         refused = await post(user, session, body)
         assert (refused.status_code, code_of(refused)) == (403, "model_not_allowed"), body
-    assert await admin.events(session) == before
+    assert [found["type"] for found in await admin.events(session)].count("user.message") == 1
     body = chat("first", "hello", model="openai/scripted") | regeneration
     assert (await post(user, session, body)).status_code == 200
     events = await until(admin, session, "holdfast.turn_ended", 2)

@@ -24,18 +24,18 @@ WaitingNews = tuple[InboxItem, TaskNotice]
 WaitingMessage = tuple[InboxItem, Message]
 
 
-class Terms(NamedTuple):
+class TurnTerms(NamedTuple):
     """The model that the messages of a turn chose, and the bounds of all who have a part in the turn."""
 
     model: str | None = None
     bounds: tuple[RoleBounds, ...] = ()
 
-    def with_message(self, sent: Message) -> "Terms":
+    def with_message(self, sent: Message) -> "TurnTerms":
         own = () if sent.bounds is None else (sent.bounds,)
-        return Terms(sent.model or self.model, united(self.bounds, own))
+        return TurnTerms(sent.model or self.model, united(self.bounds, own))
 
-    def with_news(self, bounds: tuple[RoleBounds, ...]) -> "Terms":
-        return Terms(self.model, united(self.bounds, bounds))
+    def with_news(self, bounds: tuple[RoleBounds, ...]) -> "TurnTerms":
+        return TurnTerms(self.model, united(self.bounds, bounds))
 
     def admit(self, state: State, newcomer: tuple[RoleBounds, ...]) -> bool:
         """Whether nothing in these terms, which are those with the newcomer, is beyond anyone's bounds. A session that
@@ -45,8 +45,8 @@ class Terms(NamedTuple):
         return not any(chooses_beyond(state, self.model, each) for each in self.bounds)
 
 
-def terms_of(current: Turn) -> Terms:
-    return Terms(current.model, current.bounds)
+def terms_of(current: Turn) -> TurnTerms:
+    return TurnTerms(current.model, current.bounds)
 
 
 # News of tasks
@@ -63,7 +63,7 @@ def task_bounds(state: State, notice: TaskNotice) -> tuple[RoleBounds, ...]:
     return () if started is None else started.bounds
 
 
-def joining_news(state: State, inputs: Inputs, terms: Terms) -> tuple[list[WaitingNews], Terms]:
+def joining_news(state: State, inputs: Inputs, terms: TurnTerms) -> tuple[list[WaitingNews], TurnTerms]:
     """The news that may join a turn with these terms, and its terms with them. Other news waits for a turn of its own.
     Silent news joins any turn: the model reads none of it."""
     found = []
@@ -100,7 +100,7 @@ def _held(state: State, sent: Message) -> Message:
     return msgspec.structs.replace(sent, model=None)
 
 
-def joining_messages(state: State, waiting: Iterable[WaitingMessage], terms: Terms) -> list[WaitingMessage]:
+def joining_messages(state: State, waiting: Iterable[WaitingMessage], terms: TurnTerms) -> list[WaitingMessage]:
     """The messages that may join a turn with these terms. The others wait for a turn of their own."""
     found = []
     for item, sent in waiting:

@@ -45,7 +45,7 @@ def start_turn(state: State, inputs: Inputs) -> Append | Release:
         if beyond := excess(state, opening.bounds):
             return _end_at_once(inputs, item, opening, beyond)
         records = narrowing(state, opening.bounds)
-    told, terms = intake.joining_news(state, inputs, intake.Terms().with_message(opening))
+    told, terms = intake.joining_news(state, inputs, intake.TurnTerms().with_message(opening))
     joining = [waiting[0], *intake.joining_messages(state, waiting[1:], terms)]
     turn_id = inputs.id_of(TurnId)
     started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in joining))
