@@ -59,7 +59,7 @@ class Sandbox:
             directory=str(root or here),
             wrapper=bubblewrap.program,
             inside=bubblewrap.inside(here, root=str(root or "")),
-            input=bubblewrap.input,
+            filter=bubblewrap.filter,
             merged=merged,
             limits=limits or Limits(),
             environment=environment or {},

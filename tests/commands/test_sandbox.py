@@ -424,13 +424,12 @@ async def test_a_command_killed_at_its_start_leaves_nothing(commands: Commands, 
 async def test_a_kill_that_comes_before_the_shell_has_become_the_sandbox_ends_what_is_started_in_it(
     commands: Commands, sandbox: Sandbox
 ) -> None:
-    """A shell opens the folder and becomes bubblewrap. Here it survives the signal, as it does if it becomes bubblewrap
-    between the census and the signal."""
+    """A copy of the supervisor becomes bubblewrap. Here a shell does, and survives the signal, as that copy does if it
+    becomes bubblewrap between the census and the signal."""
     key = new_key()
     spec = sandbox.spec(f"sleep {OURS}8")
-    shell, option, hold, *bubblewrap = spec.inside
-    late = f"trap signalled=yes TERM; echo up; until [ $signalled ]; do :; done; {hold}"
-    await started(commands, key, msgspec.structs.replace(spec, inside=(shell, option, late, *bubblewrap)))
+    late = 'trap signalled=yes TERM; echo up; until [ $signalled ]; do :; done; exec "$0" "$@"'
+    await started(commands, key, msgspec.structs.replace(spec, inside=("/bin/sh", "-c", late, *spec.inside)))
     await told(commands, key, b"up")
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert all_dead(await commands.kill(key, 60))

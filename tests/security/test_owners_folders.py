@@ -94,7 +94,7 @@ async def test_a_command_of_one_owner_sees_nothing_of_the_others(
         command="cat secret.txt; ls -A ..; cat ../bob/secret.txt; touch ../bob/planted",
         directory=here,
         inside=confined.inside(here, root=here, hidden=own.of_all_owners()),
-        input=confined.input,
+        filter=confined.filter,
         wrapper=confined.program,
         merged=True,
     )

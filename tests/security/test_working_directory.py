@@ -279,7 +279,7 @@ async def test_a_command_gets_the_folder_that_was_checked_though_a_link_takes_it
             command="cat secret.txt; touch planted.txt; ls -A",
             directory=place,
             inside=confined.inside(str(sub), root=str(root.real())),
-            input=confined.input,
+            filter=confined.filter,
             wrapper=confined.program,
             merged=True,
         )

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from holdfast.commands import sandbox_entry
 from holdfast.commands.errors import IsolationUnavailable
+from holdfast.commands.sandbox_entry import BOUND
 from holdfast.commands.system_calls import MACHINES, filter_program
 
 CHECK_SECONDS: Final = 30.0
@@ -24,16 +26,8 @@ ALONE: Final = ("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop",
 file)` has not written yet. Leftover processes are found and ended as they are without a sandbox. Root loses all
 capabilities; otherwise it could unmount the sandbox's mounts."""
 
-BOUND: Final = 9
-"""The descriptor on which bubblewrap receives the folder that a command may write to."""
-
-FILTER: Final = 8
-"""The descriptor from which bubblewrap reads the filter of system calls, and which it closes."""
-
-HOLD_DIRECTORY: Final = ("/bin/sh", "-c", f'exec {BOUND}<. {FILTER}<&0 <{os.devnull} && exec "$0" "$@"')
-"""Opens the current directory and becomes bubblewrap. The supervisor starts it in the folder that was checked, so a
-link that replaces that folder later is not followed. The filter comes through the standard input, which is then empty.
-Without a filter there, bubblewrap runs nothing."""
+ENTRY: Final = (sys.executable, "-I", "-S", sandbox_entry.__file__)
+"""Starts the trial sandbox as a supervisor starts that of a command: under the filter."""
 
 UNFILTERED: Final = 97
 """The exit code of the trial command if the filter does not hold."""
@@ -95,8 +89,8 @@ class Bubblewrap:
 
     async def check(self) -> None:
         """Starts a sandbox and runs a shell in it: only that shows whether the system allows one, and filters calls."""
-        line = (*HOLD_DIRECTORY, *self._prefix(self._opened(), "/", None), "/bin/sh", "-c", TRIAL)
-        code, said = await _run(*line, stdin=self.input)
+        line = (*self._prefix(self._opened(), "/", None), "/bin/sh", "-c", TRIAL)
+        code, said = await _run(*ENTRY, CHECKED, self.filter.hex(), *line)
         if code and "bind-fd" in said:
             raise _outdated()
         if code in BY_FILTER or code == UNFILTERED or (code and "seccomp" in said.lower()):
@@ -107,16 +101,16 @@ class Bubblewrap:
     def inside(self, directory: str, *, root: str = "", hidden: Iterable[Path] = ()) -> tuple[str, ...]:
         # Both must be real paths. They are not resolved again: a link that has replaced part of them since was not
         # meant.
-        return (*HOLD_DIRECTORY, *self._prefix(self._opened(), directory, Path(root or directory), hidden))
+        return self._prefix(self._opened(), directory, Path(root or directory), hidden)
 
     @property
     def program(self) -> str:
         return self._program or ""
 
     @property
-    def input(self) -> bytes:
+    def filter(self) -> bytes:
         """The filter of system calls; empty on a machine for which there is none, where `inside` refuses."""
-        return filter_program(self._machine) if self._machine in MACHINES else b""
+        return filter_program(self._machine, for_root=not os.geteuid()) if self._machine in MACHINES else b""
 
     def _opened(self) -> set[Path]:
         return {_real(place) for place in self._writable}
@@ -131,7 +125,6 @@ class Bubblewrap:
         return (
             self._program,
             *ALONE,
-            *("--seccomp", str(FILTER)),
             *(() if self._network else ("--unshare-net",)),
             *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
             *(word for place in OF_THE_KERNEL for word in ("--ro-bind-try", place, place)),
@@ -216,25 +209,19 @@ def _refuse_contradictions(opened: set[Path], hidden: set[Path]) -> None:
         )
 
 
-async def _run(*line: str, stdin: bytes) -> tuple[int | None, str]:
+async def _run(*line: str) -> tuple[int | None, str]:
     """Returns the exit code and the end of stderr."""
-    # Not `asyncio.subprocess.PIPE`: a program that ends without reading its input is no error.
-    reading, writing = os.pipe()
-    os.write(writing, stdin)
-    os.close(writing)
     try:
         process = await asyncio.create_subprocess_exec(
             *line,
-            stdin=reading,
+            stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            cwd=CHECKED,
+            cwd="/",
             env={"PATH": os.defpath},
         )
     except OSError as error:
         raise _not_allowed(str(error)) from error
-    finally:
-        os.close(reading)
     try:
         async with asyncio.timeout(CHECK_SECONDS):
             _, said = await process.communicate()

@@ -64,8 +64,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Writes stdout and stderr to one pipe: their order is exact, but they can't be told apart."""
     inside: tuple[str, ...] = ()
     """A program and its arguments that run the shell, such as a sandbox."""
-    input: bytes = b""
-    """Bytes that `inside` reads from its standard input, which is empty otherwise."""
+    filter: bytes = b""
+    """The filter of system calls, as the kernel takes it, for `inside` and everything it starts; empty for none. A
+    filtered `inside` has the directory open as `sandbox_entry.BOUND`. An earlier supervisor ignores this field, and a
+    sandbox that lacks this descriptor runs nothing."""
     wrapper: str = ""
     """The program that stays around the shell, which `inside` is or becomes; empty if none stays."""
     shell: str = ""

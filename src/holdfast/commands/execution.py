@@ -33,6 +33,7 @@ from holdfast.commands.leftovers import NOT_ENDED, Leftovers, family_of
 from holdfast.commands.loop import READ, SupervisorLoop, Timer
 from holdfast.commands.output import STDERR, STDOUT, OutputReader, OutputWriter
 from holdfast.commands.processes import Census, boot_id, process_entry, set_mark_number
+from holdfast.commands.sandbox_entry import BOUND, SandboxEntry
 
 CHUNK_BYTES: Final = 65_536
 
@@ -112,7 +113,8 @@ class CommandExecution:
         open_here.append(directory)
         gate, opener = _pipe(open_here)
         failure, failing = _pipe(open_here)
-        stdin = _input(spec.input, open_here)
+        stdin = _nothing(open_here)
+        entry = SandboxEntry(spec.filter) if spec.filter else None
         stdout = self._output_pipe(STDOUT, open_here)
         stderr = stdout if spec.merged else self._output_pipe(STDERR, open_here)
         pid = os.fork()
@@ -120,7 +122,16 @@ class CommandExecution:
             os.close(opener)
             self._loop.forget_signals()
             streams = (stdin, stdout, stderr)
-            become(spec, self.record.mark, inherited, gate=gate, streams=streams, at=directory, failing=failing)
+            become(
+                spec,
+                self.record.mark,
+                inherited,
+                entry,
+                gate=gate,
+                streams=streams,
+                at=directory,
+                failing=failing,
+            )
         self._let_through(pid, opener)
         open_here.remove(failing)
         os.close(failing)
@@ -338,6 +349,7 @@ def become(
     spec: Spec,
     mark: str,
     inherited: Inherited,
+    entry: SandboxEntry | None,
     *,
     gate: int,
     streams: tuple[int, int, int],
@@ -346,6 +358,8 @@ def become(
 ) -> NoReturn:
     """Runs in the child: waits at the gate, then becomes the command. Never returns into the supervisor's code."""
     try:
+        # Away from the number that the entry gives to the folder.
+        failing = fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, BOUND + 1)
         os.setsid()
         os.fchdir(at)
         for number, descriptor in enumerate(streams):
@@ -359,6 +373,8 @@ def become(
             os._exit(0)
         set_mark_number(mark)
         limit(spec.limits, inherited.files)
+        if entry is not None:
+            entry.enter(at)
         os.execvpe(program[0], program, environment)
     except BaseException as error:
         os.write(failing, f"can't run it: {error}".encode("utf-8", "replace")[:4000])
@@ -390,20 +406,9 @@ def _pipe(open_here: list[int]) -> tuple[int, int]:
     return ends
 
 
-def _input(data: bytes, open_here: list[int]) -> int:
-    """Returns a descriptor with these bytes, and then the end."""
-    if not data:
-        open_here.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-        return open_here[-1]
-    reading, writing = os.pipe()
-    open_here.append(reading)
-    try:
-        os.set_blocking(writing, False)
-        if os.write(writing, data) < len(data):
-            raise ValueError("its input does not fit into a pipe")
-    finally:
-        os.close(writing)
-    return reading
+def _nothing(open_here: list[int]) -> int:
+    open_here.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    return open_here[-1]
 
 
 def _widen(pipe: int) -> None:

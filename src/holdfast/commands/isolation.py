@@ -26,8 +26,8 @@ class Isolation(Protocol):
         ...
 
     @property
-    def input(self) -> bytes:
-        """Bytes that the program of `inside` reads from its standard input."""
+    def filter(self) -> bytes:
+        """The filter of system calls under which the program of `inside` is started; empty for none."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Unconfined:
 
     name = "none"
     program = ""
-    input = b""
+    filter = b""
     binds_directory = False
 
     async def check(self) -> None:
@@ -67,7 +67,7 @@ class NoCommands:
 
     name = "none"
     program = ""
-    input = b""
+    filter = b""
     binds_directory = False
 
     async def check(self) -> None:

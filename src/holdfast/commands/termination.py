@@ -104,7 +104,7 @@ class Termination:
         first, their exit code would be lost. If nothing is inside yet the wrapper gets the signal, and so does any
         process that it still starts."""
         runner = (self._runner.pid, self._runner.started)
-        # The runner is outside whatever its name: it is a shell until it has become the wrapper.
+        # The runner is outside whatever its name: it is a copy of the supervisor until it has become the wrapper.
         outside = {which for which, one in living.items() if which == runner or one.name == self._wrapper}
         inside = {which: one for which, one in living.items() if not self._wrapper or which not in outside}
         self._terminated = bool(inside)

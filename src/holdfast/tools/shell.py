@@ -201,7 +201,7 @@ class CallCommand:
             limits=self.shell.limits,
             merged=wanted.merged,
             inside=self.shell.isolation.inside(wanted.directory, root=str(root.real()), hidden=hidden),
-            input=self.shell.isolation.input,
+            filter=self.shell.isolation.filter,
             shell=_shell(),
         )
 
