@@ -140,7 +140,7 @@ async def test_without_a_filter_of_system_calls_there_is_no_sandbox(program: Pat
 async def test_where_the_filter_can_not_be_installed_nothing_is_started(
     program: Path, monkeypatch: pytest.MonkeyPatch, filter: bytes
 ) -> None:
-    monkeypatch.setattr(bubblewrap, "filter_program", lambda machine, **_: filter)
+    monkeypatch.setattr(bubblewrap, "filter_program", lambda machine: filter)
     put(program, f"touch {program.parent}/started")
     found = await refusal(confining(program))
     assert found.code == "sandbox_unsupported"
@@ -156,7 +156,7 @@ async def test_the_program_has_the_filter_when_it_starts(program: Path) -> None:
 
 async def test_a_filter_that_does_not_hold_is_no_sandbox(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allowing = struct.pack("<HBBI", RETURN, 0, 0, ALLOW)
-    monkeypatch.setattr(bubblewrap, "filter_program", lambda machine, **_: allowing)
+    monkeypatch.setattr(bubblewrap, "filter_program", lambda machine: allowing)
     monkeypatch.setattr(bubblewrap, "TRIAL", bubblewrap.TRIAL.replace("/tmp", str(program.parent)))
     put(program, 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"')
     found = await refusal(confining(program))

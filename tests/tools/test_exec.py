@@ -323,7 +323,7 @@ class Within:
 
     name = "within"
     program = "env"
-    input = b""
+    filter = b""
     binds_directory = False
 
     def __init__(self, program: tuple[str, ...]) -> None:

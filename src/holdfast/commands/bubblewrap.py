@@ -110,7 +110,7 @@ class Bubblewrap:
     @property
     def filter(self) -> bytes:
         """The filter of system calls; empty on a machine for which there is none, where `inside` refuses."""
-        return filter_program(self._machine, for_root=not os.geteuid()) if self._machine in MACHINES else b""
+        return filter_program(self._machine) if self._machine in MACHINES else b""
 
     def _opened(self) -> set[Path]:
         return {_real(place) for place in self._writable}

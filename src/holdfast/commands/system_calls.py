@@ -33,9 +33,6 @@ CREATES: Final = 0o20000100
 FAMILIES: Final = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK, which the C library uses to list addresses."""
 
-NEW_USERS: Final = 0x1000_0000
-"""CLONE_NEWUSER: a user namespace, in which the caller may mount."""
-
 TYPES_INTO_TERMINAL: Final = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: they type into a terminal, as if a person did."""
 
@@ -87,21 +84,13 @@ RULES: Final = (
     CallRule(ENOSYS, ("openat2", "io_uring_setup", "io_uring_enter", "io_uring_register")),
 )
 
-FOR_ROOT: Final = (
-    # An overlay mount copies a file with its set-id bits, and every machine has such files of root. Only root's sandbox
-    # is made without a user namespace.
-    CallRule(EPERM, ("clone", "unshare"), (HasBits(0, NEW_USERS),)),
-    CallRule(ENOSYS, ("clone3",)),
-)
-"""Refused to root as well as `RULES`."""
-
 LAST_CALL: Final = 469
 """`file_setattr` of Linux 6.17, the newest call that was reviewed for this filter. From 424 on, all machines number
 calls alike. The numbers of x32, a second set of calls on x86-64, are larger too."""
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A kind of processor, as the kernel names it to filters, with its numbers of the calls in the rules."""
+    """A kind of processor, as the kernel names it to filters, with its numbers of the calls in `RULES`."""
 
     audit: int
     numbers: dict[str, int]
@@ -111,7 +100,6 @@ SAME_NUMBERS: Final = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
     "io_uring_register": 427,
-    "clone3": 435,
     "openat2": 437,
     "fchmodat2": 452,
 }
@@ -125,7 +113,6 @@ MACHINES: Final = {
             "ioctl": 16,
             "socket": 41,
             "socketpair": 53,
-            "clone": 56,
             "creat": 85,
             "chmod": 90,
             "fchmod": 91,
@@ -139,7 +126,6 @@ MACHINES: Final = {
             "openat": 257,
             "mknodat": 259,
             "fchmodat": 268,
-            "unshare": 272,
             "perf_event_open": 298,
             "open_by_handle_at": 304,
             "finit_module": 313,
@@ -157,7 +143,6 @@ MACHINES: Final = {
             "fchmod": 52,
             "fchmodat": 53,
             "openat": 56,
-            "unshare": 97,
             "kexec_load": 104,
             "init_module": 105,
             "delete_module": 106,
@@ -166,7 +151,6 @@ MACHINES: Final = {
             "add_key": 217,
             "request_key": 218,
             "keyctl": 219,
-            "clone": 220,
             "perf_event_open": 241,
             "open_by_handle_at": 265,
             "finit_module": 273,
@@ -206,13 +190,12 @@ NO_CALL: Final = 0xFFFFFFFF
 """The number of a call that a debugger, such as strace, has the kernel skip. An error would replace its result."""
 
 
-def filter_program(machine: str, *, for_root: bool) -> bytes:
+def filter_program(machine: str) -> bytes:
     """Returns the filter for a machine, as the kernel takes it. Raises `KeyError` if it is not in `MACHINES`."""
-    rules = (*RULES, *FOR_ROOT) if for_root else RULES
-    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in _instructions(MACHINES[machine], rules))
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in _instructions(MACHINES[machine]))
 
 
-def _instructions(machine: Machine, rules: Sequence[CallRule]) -> list[Instruction]:
+def _instructions(machine: Machine) -> list[Instruction]:
     return [
         # A 32-bit call (`int 0x80`) has other numbers.
         (LOAD, 0, 0, MACHINE_AT),
@@ -222,7 +205,7 @@ def _instructions(machine: Machine, rules: Sequence[CallRule]) -> list[Instructi
         (JUMP_IF_EQUAL, 2, 0, NO_CALL),
         (JUMP_IF_GREATER, 0, 1, LAST_CALL),
         (RETURN, 0, 0, REFUSE | ENOSYS),
-        *(instruction for rule in rules for instruction in _block(rule, machine.numbers)),
+        *(instruction for rule in RULES for instruction in _block(rule, machine.numbers)),
         (RETURN, 0, 0, ALLOW),
     ]
 
