@@ -1,9 +1,9 @@
 """The filter of system calls in the sandbox: a table of refused calls, and the program for the kernel made from it.
 
 The filter closes two ways that mounts and namespaces leave open: sockets that bypass the network (vsock, packets, …),
-and files that run with the rights of their owner. It also refuses calls that a command hardly needs and that have been
-used to attack kernels. All other calls are allowed, up to the newest that was reviewed here. Later ones do not exist in
-the sandbox (ENOSYS), because one of them may be another way to do what the table refuses.
+and the bits that let a file run with the rights of its owner. It also refuses calls that a command hardly needs and
+that have been used to attack kernels. All other calls are allowed, up to the newest that was reviewed here. Later ones
+do not exist in the sandbox (ENOSYS), because one of them may be another way to do what the table refuses.
 `docs/decisions/0022-a-filter-of-system-calls.md` has the reasons.
 
 The kernel runs the program before each call. It may read only numbers, no memory, so a call whose arguments stand in

@@ -142,7 +142,7 @@ class ClientCommands:
             environment=self._shell.environment,
             limits=limits,
             inside=self._shell.isolation.inside(directory, root=str(root.real())),
-            input=self._shell.isolation.input,
+            filter=self._shell.isolation.filter,
             wrapper=self._shell.isolation.program,
         )
 
