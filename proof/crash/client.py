@@ -13,6 +13,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position, RequestId, TurnId
 from holdfast.events.inbox import InboxItem, TaskNews
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.role import RoleBounds
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.task import TaskNotified
 from holdfast.live.live import Delta
@@ -94,9 +95,13 @@ class Client:
 
     # The operations of a scenario's program
 
-    async def send(self, message_id: str, text: str, delivery: DeliveryChoice = "steer") -> None:
+    async def send(
+        self, message_id: str, text: str, delivery: DeliveryChoice = "steer", bounds: RoleBounds | None = None
+    ) -> None:
         async def send() -> str:
-            sent = await self.operations.send(self.key, text, message_id=MessageId(message_id), delivery=delivery)
+            sent = await self.operations.send(
+                self.key, text, message_id=MessageId(message_id), delivery=delivery, bounds=bounds
+            )
             return sent.state
 
         await self._once(f"send {message_id}", send)

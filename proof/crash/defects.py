@@ -23,7 +23,7 @@ from holdfast.events.request import PermissionCompleted
 from holdfast.events.session import Truncated
 from holdfast.events.task import TaskNotice
 from holdfast.server.operations.session_access import SessionAccess
-from holdfast.session import fold, intake, interventions, model_step
+from holdfast.session import fold, intake, interventions, model_step, turn_start
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.session.state import State
@@ -460,6 +460,11 @@ def _keep_lasting_rules() -> None:
     _replace(fold, "_take_rules", taken)
 
 
+def _widen_queued_messages() -> None:
+    """A session keeps what it got while a message waited that may not use it."""
+    _replace(turn_start, "narrowing", lambda state, *bounds: [])
+
+
 def _forget_commands() -> None:
     SQL["delete_tasks"] = "DELETE FROM task WHERE owner = ?1 AND session = ?2"
 
@@ -543,6 +548,12 @@ DEFECTS: tuple[Defect, ...] = (
         name="a revoked approval for always stays in its session",
         plant=_keep_lasting_rules,
         scenarios=("lasting-permission",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a message runs with what its session got while it waited",
+        plant=_widen_queued_messages,
+        scenarios=("bounded-message",),
         kinds=("calm",),
     ),
     Defect(

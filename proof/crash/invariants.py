@@ -97,6 +97,26 @@ def lasting_permissions_come_and_go_with_their_writes(evidence: Evidence) -> Ite
             yield f"{entry.step}: {entry.outcome}, not {expected}"
 
 
+def turns_stay_within_the_bounds_of_their_senders(evidence: Evidence) -> Iterator[str]:
+    """No turn starts with rules that the sender of one of its messages may not grant. A later change of the session
+    reaches the turn that runs."""
+    state = State()
+    granted: set[str] | None = None
+    for event in evidence.events:
+        folding.apply(state, event)
+        match event.body:
+            case turn.TurnStarted():
+                granted = None
+            case message.UserMessage(bounds=bounds) if bounds is not None:
+                granted = set(bounds.rules or ())
+            case turn.StepStarted():
+                if granted is not None and not granted.issuperset(state.allow):
+                    yield f"the step at {event.position} has the rules {state.allow}; its sender may grant {granted}"
+                granted = None
+            case _:
+                pass
+
+
 def every_turn_ends(evidence: Evidence) -> Iterator[str]:
     """Each turn that started ended visibly, as its scenario says; and nothing is left to do."""
     started = [body.turn_id for body in _of(evidence, turn.TurnStarted)]
@@ -623,6 +643,7 @@ def only_news_wakes_a_session(evidence: Evidence) -> Iterator[str]:
 INVARIANTS: tuple[Invariant, ...] = (
     accepted_means_committed,
     lasting_permissions_come_and_go_with_their_writes,
+    turns_stay_within_the_bounds_of_their_senders,
     every_turn_ends,
     answered_once,
     effects_happen_once,

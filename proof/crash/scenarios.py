@@ -5,12 +5,14 @@ import asyncio
 from holdfast.events.body import Body
 from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.events.request import ExternalToolRequested
+from holdfast.events.role import RoleBounds
 from holdfast.events.session import (
     ClientTool,
     ModeChanged,
     PlanChanged,
     SessionInfo,
     SessionShutdown,
+    SettingsChanged,
     TitleChanged,
     ToolDelivered,
 )
@@ -177,6 +179,16 @@ async def _edit_queue(client: Client) -> None:
     await client.remove("m2")
     client.open("hold")
     await client.turns_end(3)
+
+
+async def _widen(client: Client) -> None:
+    """A message of a sender who may grant little waits, while others give the session more."""
+    await client.send("m1", "first")
+    await client.turn_shows(1)
+    await client.send("m2", "second", "enqueue", RoleBounds(rules=("read",)))
+    await client.record("allow", SettingsChanged(allow=("guarded_line", "read")))
+    client.open("hold")
+    await client.turns_end(2)
 
 
 async def _delete(client: Client) -> None:
@@ -456,6 +468,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         says=(("m1", "first"), ("m4", "number 4"), ("m3", "number 3, edited")),
         ends={"m1": COMPLETED, "m4": COMPLETED, "m3": COMPLETED},
         removed=("m2",),
+    ),
+    Scenario(
+        name="bounded-message",
+        stages=(_widen,),
+        rules=(rule("first", says("One hold two.")), rule("second", says("I write.", "note"), DONE)),
+        says=M1_M2,
+        ends={"m1": COMPLETED, "m2": COMPLETED},
     ),
     Scenario(
         name="delete",
