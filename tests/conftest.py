@@ -19,7 +19,8 @@ pytest.register_assert_rewrite("holdfast.testing.store_conformance")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """More test processes than cores: many tests wait for a lease to end or a process to die, and need no core then."""
-    return 2 * (os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    return cores + max(1, cores // 2)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
