@@ -174,18 +174,10 @@ def test_the_end_of_a_turn_closes_its_requests() -> None:
 
 def test_approving_for_the_session_grants_the_rule_once() -> None:
     def asked_and_approved(id: str) -> list[Body]:
-        asked = request.PermissionRequested(
-            request_id=RequestId(id),
-            tool_call_id=ToolCallId(id),
-            tool_name="write",
-            kind="write",
-            subject="a",
-            rule="write",
-        )
         approved = request.PermissionCompleted(
             request_id=RequestId(id), tool_call_id=ToolCallId(id), decision="approved-for-session"
         )
-        return [asked, approved]
+        return [asking(id), approved]
 
     bodies = [said(call("c1"), call("c2")), *asked_and_approved("c1"), *asked_and_approved("c2")]
     state = state_of(*begun(), *bodies)
