@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.events import message, quote, request, session, turn
 from holdfast.events.body import Body
@@ -11,10 +12,10 @@ from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import EventId, MessageId, Position, RequestId, ToolCallId
 from holdfast.events.request import Decision
 from holdfast.events.tool import ToolCompleted
-from holdfast.session.fold import INTERRUPTED, apply, dump, fold, restore
+from holdfast.session.fold import INTERRUPTED, apply, drop_texts, dump, fold, fold_turn, restore
 from holdfast.session.history import RULES, context
 from holdfast.session.permissions import MAX_SESSION_RULES
-from holdfast.session.state import ModelReply, Phase, State
+from holdfast.session.state import HistoryItem, ModelReply, Phase, State, ToolCall
 from tests.events.bodies import any_body, built
 from tests.session.logs import (
     STARTED,
@@ -94,6 +95,37 @@ def test_folding_in_two_parts_equals_folding_the_whole_also_through_a_snapshot(b
     whole = dump(fold(events))
     assert dump(fold(events[cut:], fold(events[:cut]))) == whole
     assert dump(fold(events[cut:], restore(dump(fold(events[:cut]))))) == whole
+
+
+@settings(max_examples=150, deadline=None)
+@given(bodies=ANY_LOG, cut=st.integers(0, 40))
+@example(bodies=[*begun(), said(call("c1"), call("c2")), result("c2")], cut=4)
+@example(bodies=[*begun(), user(), session.Truncated(kept=Position(2)), said(call())], cut=3)
+def test_the_fold_without_texts_equals_the_whole_one_but_for_the_conversation(bodies: list[Body], cut: int) -> None:
+    events = at(bodies)
+    lean = fold(events[:cut])
+    drop_texts(lean)
+    fold_turn(events[cut:], lean)
+    whole = fold(events)
+    assert not any(found for item in lean.history for found in texts_of(item))
+    assert dump(without_conversation(lean)) == dump(without_conversation(whole))
+    if not any(isinstance(body, session.Truncated) for body in bodies):
+        # A rewind below a reply shows an older one. No log of ours has a rewind while tools run.
+        assert unfinished(lean) == unfinished(whole)
+
+
+def texts_of(item: HistoryItem) -> list[str | None]:
+    return [item.text, *(each.result for each in item.calls)] if isinstance(item, ModelReply) else [item.text]
+
+
+def unfinished(state: State) -> list[ToolCall] | None:
+    reply = state.reply()
+    return None if reply is None else reply.unfinished()
+
+
+def without_conversation(state: State) -> State:
+    turn = None if state.turn is None else replace(state.turn, same_calls={})
+    return replace(state, history=[], turn=turn)
 
 
 @settings(max_examples=50, deadline=None)

@@ -60,23 +60,37 @@ def apply(state: State, event: Event) -> None:
 
 
 def fold_turn(events: Iterable[Event], onto: State) -> None:
-    """Fold with bounded memory: of the history only the last reply is kept, with which of its calls have a result.
-    That is enough to end a turn, however large its events are."""
+    """Fold with bounded memory: of the history only the last reply is kept, with which of its calls have a result, and
+    no text. That is enough to end a turn, or to read settings, however large the events are."""
     for event in events:
         _apply(onto, event)
-        _drop_history(onto, event)
+        _keep_last_reply(onto)
+        if isinstance(event.body, tool.ToolCompleted) and (reply := onto.last_reply()):
+            _drop_result(reply.call(event.body.tool_call_id))
 
 
-def _drop_history(state: State, event: Event) -> None:
+def drop_texts(state: State) -> None:
+    """Leave of the history what `fold_turn` keeps."""
+    _keep_last_reply(state)
+    reply = state.last_reply()
+    for call in reply.calls if reply else ():
+        _drop_result(call)
+
+
+def _keep_last_reply(state: State) -> None:
     if state.cuts:
         state.cut_history()
-    if len(state.history) > 1 or (state.history and not isinstance(state.history[0], ModelReply)):
-        last = state.last_reply()
-        state.history = [] if last is None else [last]
+    last = state.last_reply()
+    if last is None:
+        state.history = []
+    elif len(state.history) > 1 or last.text:
+        last.text = ""
+        state.history = [last]
     if state.turn is not None:
         state.turn.same_calls.clear()
-    reply = state.last_reply() if isinstance(event.body, tool.ToolCompleted) else None
-    call = reply.call(event.body.tool_call_id) if reply and isinstance(event.body, tool.ToolCompleted) else None
+
+
+def _drop_result(call: ToolCall | None) -> None:
     if call is not None and call.result is not None:
         call.result, call.images = "", ()
 

@@ -18,7 +18,7 @@ from holdfast.models.choice import OWN_MODEL, row_model
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
-from holdfast.session.fold import FOLD_VERSION, fold, restored
+from holdfast.session.fold import FOLD_VERSION, drop_texts, fold, fold_turn, restored
 from holdfast.session.role import may_use
 from holdfast.session.state import State
 from holdfast.store.clock import Clock
@@ -79,15 +79,27 @@ class SessionAccess:
         return row
 
     async def state(self, key: Key) -> State:
+        """The session, folded without its conversation: of that, only the last reply is left, with which of its calls
+        have a result, and no text. It takes little memory, however much was said."""
+        loaded, state = await self._restored(key)
+        drop_texts(state)
+        async for page in pages(self.store, loaded):
+            fold_turn(page, state)
+        return state
+
+    async def whole_state(self, key: Key) -> State:
         """The session, folded: the state that its holder decides on, except for images that a snapshot left in the
         log."""
-        loaded = await self._loaded(key, FOLD_VERSION)
-        state = restored(loaded.snapshot.state if loaded.snapshot else None)
-        if state is None:
-            loaded, state = await self._loaded(key, NO_SNAPSHOT), State()
+        loaded, state = await self._restored(key)
         async for page in pages(self.store, loaded):
             fold(page, state)
         return state
+
+    async def _restored(self, key: Key) -> tuple[Loaded, State]:
+        """The session's load, and the state to fold its events onto."""
+        loaded = await self._loaded(key, FOLD_VERSION)
+        state = restored(loaded.snapshot.state if loaded.snapshot else None)
+        return (loaded, state) if state is not None else (await self._loaded(key, NO_SNAPSHOT), State())
 
     async def _loaded(self, key: Key, fold_version: int) -> Loaded:
         loaded = await self.store.load(key, fold_version=fold_version)

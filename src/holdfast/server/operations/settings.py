@@ -16,7 +16,7 @@ from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, ModeCha
 from holdfast.server.errors import Conflict, Invalid
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.session.bounds import Bounds
-from holdfast.session.fold import fold
+from holdfast.session.fold import fold_turn
 from holdfast.session.permissions import BadRule, check_given_rules, check_rule
 from holdfast.session.state import State
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
@@ -53,7 +53,7 @@ class SettingsVerbs(SessionAccess):
                 await self._take_granted(key, written, held)
                 return last
             while missed := await self.store.events_after(key, state.head, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
-                fold(missed, state)
+                fold_turn(missed, state)
         raise Conflict("changed_meanwhile", "The session kept changing while this was written. Try again.")
 
     async def record(self, key: Key, *bodies: Body) -> Event:

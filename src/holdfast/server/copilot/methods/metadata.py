@@ -129,7 +129,7 @@ def _tokens_of(text: str) -> int:
 
 @method("session.metadata.contextInfo")
 async def context_info(call: RpcCall) -> Any:
-    state = await call.service.operations.state(call.attached().key)
+    state = await call.service.operations.whole_state(call.attached().key)
     prompt, output = call.param("promptTokenLimit", int, 0), call.param("outputTokenLimit", int, 0)
     tokens = estimate(call, state, offered(call, state))
     return {
@@ -150,7 +150,7 @@ async def context_info(call: RpcCall) -> Any:
 
 @method("session.metadata.recomputeContextTokens")
 async def recompute_context_tokens(call: RpcCall) -> Any:
-    state = await call.service.operations.state(call.attached().key)
+    state = await call.service.operations.whole_state(call.attached().key)
     tokens = estimate(call, state, ())
     return {
         "totalTokens": tokens.system + tokens.conversation,
@@ -165,7 +165,7 @@ async def recompute_context_tokens(call: RpcCall) -> Any:
 @method("session.usage.getMetrics")
 async def get_metrics(call: RpcCall) -> Any:
     key = call.attached().key
-    state = await call.service.operations.state(key)
+    state = await call.service.operations.whole_state(key)
     metrics, duration = await call.service.usage(key)
     ledger = await call.service.operations.usage(key.owner, key.session)
     last = max(ledger, key=lambda entry: entry.time, default=None)

@@ -59,7 +59,7 @@ async def get_last_id(call: RpcCall) -> Any:
 async def _described(call: RpcCall, row: Row) -> dict[str, Any] | None:
     """A session's entry in lists; None for a session without any message."""
     try:
-        state = await call.service.operations.state(row.key)
+        state = await call.service.operations.whole_state(row.key)
     except NotFound:
         return None
     if not state.history and state.turn is None and not row.waiting_messages:

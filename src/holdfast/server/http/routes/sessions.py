@@ -245,7 +245,7 @@ async def list_sessions(call: HttpCall) -> Response:
 async def show(call: HttpCall) -> Response:
     query = call.query(MessagePageQuery)
     row = await call.operations.session(call.key)
-    state = await call.operations.state(call.key)
+    settings = settings_view(await call.operations.state(call.key))
     end = await _before_replayed(call, row.head) if query.leave_out_replayed else row.head
     async with aclosing(events_backwards(call.operations.store, call.key, row.head)) as events:
         before = Position(min(end, query.before - 1 if query.before is not None else end) + 1)
@@ -253,7 +253,7 @@ async def show(call: HttpCall) -> Response:
     return json_response(
         SessionDetail(
             session=session_view(row),
-            settings=settings_view(state),
+            settings=settings,
             messages=page.messages,
             before=page.before,
             cursor=str(end),
