@@ -9,7 +9,7 @@ import struct
 import sys
 import termios
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -366,28 +366,33 @@ def terms(parrot: Parrot) -> Terms:
     return Terms(connected=parrot.connected, version="1.2.3", shut_down=nothing)
 
 
-async def piped(reading: int, writing: int) -> RawClient:
-    """The client's side of two pipes."""
+@asynccontextmanager
+async def piped(reading: int, writing: int) -> AsyncIterator[RawClient]:
+    """The client's side of two pipes. uvloop leaves the reading one open at its end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
-    await loop.connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", buffering=0))
+    end, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", buffering=0))
     transport, _ = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(writing, "wb", buffering=0)
     )
-    return RawClient(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+    try:
+        yield RawClient(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+    finally:
+        transport.close()
+        end.close()
 
 
 async def test_client_over_two_pipes_is_served_without_a_token() -> None:
     parrot = Parrot()
     (their_reading, our_writing), (our_reading, their_writing) = os.pipe(), os.pipe()
     peer = await CopilotListener(terms(parrot)).attach(our_reading, our_writing)
-    client = await piped(their_reading, their_writing)
-    assert (await client.call("connect"))["ok"] is True
-    assert await client.call("echo", {"x": 1}) == {"x": 1}
-    client.writer.close()
-    assert await client.until_end() == b""
-    await peer.finished()
+    async with piped(their_reading, their_writing) as client:
+        assert (await client.call("connect"))["ok"] is True
+        assert await client.call("echo", {"x": 1}) == {"x": 1}
+        client.writer.close()
+        assert await client.until_end() == b""
+        await peer.finished()
     assert parrot.closed == 1
 
 
@@ -396,11 +401,11 @@ async def test_client_over_two_sockets_is_served() -> None:
     parrot = Parrot()
     (ours, theirs), (our_output, their_input) = socket.socketpair(), socket.socketpair()
     peer = await CopilotListener(terms(parrot)).attach(ours.detach(), our_output.detach())
-    client = await piped(their_input.detach(), theirs.detach())
-    assert await client.call("echo", {"x": 1}) == {"x": 1}
-    client.writer.close()
-    assert await client.until_end() == b""
-    await peer.finished()
+    async with piped(their_input.detach(), theirs.detach()) as client:
+        assert await client.call("echo", {"x": 1}) == {"x": 1}
+        client.writer.close()
+        assert await client.until_end() == b""
+        await peer.finished()
 
 
 async def test_client_that_closes_its_reading_end_has_left() -> None:
