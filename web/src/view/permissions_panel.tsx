@@ -83,11 +83,11 @@ function Rule({ permission, revoke }: { permission: Permission; revoke: (permiss
           {permission.origins.map((origin, index) => (
             <span key={index}>
               {" · "}
-              {origin.granted_by && `by ${visibleLine(origin.granted_by)} `}
+              {origin.granted_by && `by ${visibleLine(origin.granted_by)}, `}
               {origin.granted_at !== null && <time title={exactly(origin.granted_at)}>{moment(origin.granted_at)}</time>}
               {origin.session_id !== null && permission.scope !== "session" && (
                 <>
-                  {" in "}
+                  {", in "}
                   <a href={`#/s/${encodeURIComponent(origin.session_id)}`} onClick={() => (dialog.value = null)}>
                     a session
                   </a>
