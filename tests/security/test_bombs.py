@@ -3,6 +3,7 @@ others get meanwhile, never in seconds; `python -m bench` measures those."""
 
 import asyncio
 import fnmatch
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Runtime
+from holdfast import Runtime, event_loop
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, MessageId, Position, RequestId, TaskId, ToolCallId
@@ -57,6 +58,28 @@ def operations(work: Callable[[], object]) -> int:
 
 def turn_of(*bodies: Body) -> list[Body]:
     return [turn.TurnStarted(turn_id=TURN), *bodies, turn_ended()]
+
+
+def test_a_folded_log_leaves_the_garbage_collector_little_to_search() -> None:
+    """A full collection searches all tracked objects, and nothing else runs meanwhile."""
+    ids = [f"c{number}" for number in range(1_000)]
+    log = at([STARTED, *turn_of(user(), step(1), said(*map(call, ids)), *map(result, ids), step_ended(1))])
+    gc.collect()
+    before = len(gc.get_objects())
+    state = fold(log)
+    assert len(gc.get_objects()) - before < 100
+    assert len(state.history) == 2
+
+
+def test_the_objects_of_the_modules_are_not_searched() -> None:
+    async def tracked() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    try:
+        assert event_loop.run(tracked()) < 10_000 < gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
 
 
 def truncations_that_keep_all(n: int) -> Iterable[Body]:

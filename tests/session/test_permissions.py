@@ -187,7 +187,22 @@ def test_valid_rules_are_parsed(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["", " ", "write(", "write()", "write)", "(docs)", "write docs", "1x", "**", "write(a)b", "read\n", "-rf"]
+    "rule",
+    [
+        "",
+        " ",
+        "write(",
+        "write()",
+        "write)",
+        "(docs)",
+        "write docs",
+        "1x",
+        "**",
+        "write(a)b",
+        "read\n",
+        "-rf",
+        "read(\ud800)",
+    ],
 )
 def test_invalid_rules_are_rejected(rule: str) -> None:
     with pytest.raises(BadRule, match="is not a permission rule"):

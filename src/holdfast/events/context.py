@@ -8,27 +8,27 @@ from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
 
 
-class SystemText(msgspec.Struct, frozen=True, tag="system"):
+class SystemText(msgspec.Struct, frozen=True, tag="system", gc=False):
     text: str
 
 
-class UserText(msgspec.Struct, frozen=True, tag="user"):
+class UserText(msgspec.Struct, frozen=True, tag="user", gc=False):
     text: str
     images: tuple[Image, ...] = ()
 
 
-class ToolUse(msgspec.Struct, frozen=True):
+class ToolUse(msgspec.Struct, frozen=True, gc=False):
     tool_call_id: ToolCallId
     name: str
     arguments: str
 
 
-class AssistantTurn(msgspec.Struct, frozen=True, tag="assistant"):
+class AssistantTurn(msgspec.Struct, frozen=True, tag="assistant", gc=False):
     text: str
     tool_calls: tuple[ToolUse, ...] = ()
 
 
-class ToolOutcome(msgspec.Struct, frozen=True, tag="tool"):
+class ToolOutcome(msgspec.Struct, frozen=True, tag="tool", gc=False):
     tool_call_id: ToolCallId
     text: str
     images: tuple[Image, ...] = ()
@@ -37,7 +37,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, tag="tool"):
 ContextMessage = SystemText | UserText | AssistantTurn | ToolOutcome
 
 
-class ToolSpec(msgspec.Struct, frozen=True):
+class ToolSpec(msgspec.Struct, frozen=True, gc=False):
     name: str
     description: str
     parameters: dict[str, Any]

@@ -16,17 +16,19 @@ turn."""
 SealCause = Literal["crash", "provider error"]
 
 
-class TextBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="text"):
+class TextBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="text", gc=False):
     text: str
 
 
-class ReasoningBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="reasoning"):
+class ReasoningBlock(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="reasoning", gc=False
+):
     text: str
     duration_ms: int = 0
     """From its first piece to the next block; 0 if not measured, as in a message that was cut."""
 
 
-class ToolCallBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool_call"):
+class ToolCallBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool_call", gc=False):
     tool_call_id: ToolCallId
     name: str
     arguments: str
@@ -37,14 +39,14 @@ Block = TextBlock | ReasoningBlock | ToolCallBlock
 BlockKind = Literal["text", "reasoning", "tool_call"]
 
 
-class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """An image that the model is shown."""
 
     media_type: str
     data: bytes
 
 
-class PageContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PageContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """The page that a person was on when writing a message. The model reads it; the conversation does not show it."""
 
     url: str = ""

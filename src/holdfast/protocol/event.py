@@ -7,7 +7,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position
 
 
-class EventView(msgspec.Struct, frozen=True, kw_only=True):
+class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event of the log as it is stored, without text that was added to a message for the model alone."""
 
     position: int

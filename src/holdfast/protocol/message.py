@@ -11,15 +11,15 @@ from holdfast.events.message import PageContext
 # A conversation
 
 
-class TextView(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+class TextView(msgspec.Struct, frozen=True, kw_only=True, tag="text", gc=False):
     text: str
 
 
-class ReasoningView(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+class ReasoningView(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning", gc=False):
     text: str
 
 
-class ToolCallView(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
+class ToolCallView(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call", gc=False):
     tool_call_id: str
     name: str
     arguments: str
@@ -29,7 +29,7 @@ class ToolCallView(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call"):
 BlockView = TextView | ReasoningView | ToolCallView
 
 
-class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="role", gc=False):
     """An entry of a conversation, with its position in the log."""
 
     position: int

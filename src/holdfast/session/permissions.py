@@ -32,7 +32,8 @@ NOBODY_COULD: Final = "denied-no-approval-rule-and-could-not-request-from-user"
 EVERY_CALL: Final = "*"
 """The rule that allows every request."""
 
-_RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
+_RULE = re.compile(r"(?P<name>\*|[A-Za-z_][\w.-]*)(?:\((?P<pattern>[^\ud800-\udfff]+)\))?")
+"""A lone surrogate is half a character, which no database stores: a rule with one would come back as another rule."""
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(PermissionKind))
 """Names that always mean a kind in a rule, even if a tool has the same name: approving writes does not approve a tool

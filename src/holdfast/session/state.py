@@ -102,7 +102,7 @@ def next_phase(phase: Phase, body: Body) -> Phase:
     raise IllegalTransition(phase, body)
 
 
-class ToolCall(msgspec.Struct):
+class ToolCall(msgspec.Struct, gc=False):
     """A tool call of a reply. `result` is the text for the model; None until the call has a result."""
 
     tool_call_id: ToolCallId
@@ -120,7 +120,7 @@ class ToolCall(msgspec.Struct):
     request_id: RequestId | None = None
 
 
-class Person(msgspec.Struct, tag="person"):
+class Person(msgspec.Struct, tag="person", gc=False):
     """A user message in the history."""
 
     position: Position
@@ -130,7 +130,7 @@ class Person(msgspec.Struct, tag="person"):
     images_at: Position | None = None
 
 
-class Note(msgspec.Struct, tag="note"):
+class Note(msgspec.Struct, tag="note", gc=False):
     """A line of the runtime for the model only."""
 
     position: Position
