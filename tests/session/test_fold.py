@@ -101,6 +101,7 @@ def test_folding_in_two_parts_equals_folding_the_whole_also_through_a_snapshot(b
 @given(bodies=ANY_LOG, cut=st.integers(0, 40))
 @example(bodies=[*begun(), said(call("c1"), call("c2")), result("c2")], cut=4)
 @example(bodies=[*begun(), user(), session.Truncated(kept=Position(2)), said(call())], cut=3)
+@example(bodies=[*begun(), said(call()), step_ended(1)], cut=0)
 def test_the_fold_without_texts_equals_the_whole_one_but_for_the_conversation(bodies: list[Body], cut: int) -> None:
     events = at(bodies)
     lean = fold(events[:cut])
@@ -115,7 +116,10 @@ def test_the_fold_without_texts_equals_the_whole_one_but_for_the_conversation(bo
 
 
 def texts_of(item: HistoryItem) -> list[str | None]:
-    return [item.text, *(each.result for each in item.calls)] if isinstance(item, ModelReply) else [item.text]
+    """What was said, without the line of the runtime for a call that was closed without a result."""
+    if not isinstance(item, ModelReply):
+        return [item.text]
+    return [item.text, *(each.result for each in item.calls if each.result != INTERRUPTED)]
 
 
 def unfinished(state: State) -> list[ToolCall] | None:
