@@ -64,7 +64,7 @@ async def receipt_or_code(receipt: Any) -> Answered | Stopped | str:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_of_a_stop_and_an_answer_at_once_both_are_told_the_truth(database: Path, processes: int) -> None:
+async def test_of_a_stop_and_an_answer_at_once_both_get_true_replies(database: Path, processes: int) -> None:
     """Again and again, in any order, from one process or two: the log says the same as the receipts."""
     chance = random.Random(processes)
     seen: set[tuple[str, str]] = set()

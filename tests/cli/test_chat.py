@@ -109,7 +109,7 @@ async def test_a_request_outlives_every_process_and_is_answered_from_another(pla
         assert "[answered_already]" in late.err
 
 
-async def test_a_request_that_a_stop_closed_is_told_from_one_that_was_answered(place: Place) -> None:
+async def test_a_request_that_a_stop_closed_differs_from_an_answered_one(place: Place) -> None:
     async with model(place):
         done = await place.run("chat", typed="write it\n/stop\n")
         request = re.findall(r"request (\w{8})", done.out)[0]
@@ -268,7 +268,7 @@ async def test_each_line_of_a_pipe_is_a_message_and_its_end_waits_for_the_answer
     ]
 
 
-async def test_a_pipe_is_told_how_to_answer_and_the_request_stays(place: Place) -> None:
+async def test_a_chat_in_a_pipe_says_how_to_answer_and_the_request_stays(place: Place) -> None:
     async with model(place):
         done = await place.run("chat", typed="write it\n")
         assert done.code == 0

@@ -49,7 +49,7 @@ async def test_killed_while_a_command_is_waited_for_the_next_chat_waits_on_for_t
     assert WOKEN not in second.said
 
 
-async def test_a_task_that_ended_while_nobody_was_there_is_told_before_a_chat_leaves(place: Place) -> None:
+async def test_a_task_that_ended_unwatched_is_reported_before_a_chat_leaves(place: Place) -> None:
     gate = Gate(place)
     async with model(place, SLOW):
         task = await started(place)

@@ -169,7 +169,7 @@ async def test_a_dump_never_replaces_a_file_and_leaves_nothing_half_done(place: 
     assert (there.read_text(), sorted(path.name for path in place.work.iterdir())) == ("mine", ["bin", "there"])
 
 
-async def test_without_pg_dump_people_are_told_what_to_do(place: Place, postgres_url: str) -> None:
+async def test_without_pg_dump_the_error_says_what_to_do(place: Place, postgres_url: str) -> None:
     done = await db(place, "backup", str(place.work / "new"), database=postgres_url, PATH=str(place.work))
     assert (done.code, "[store_backed_up_elsewhere]" in done.err) == (1, True)
     assert "pg_dump --format=custom --schema=holdfast" in done.err

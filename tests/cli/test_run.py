@@ -96,7 +96,7 @@ async def test_ctrl_c_stops_the_turn(place: Place) -> None:
     assert b"[stopped]" in err
 
 
-async def test_a_question_that_nobody_is_there_to_answer_is_told_and_kept(place: Place) -> None:
+async def test_an_unattended_question_is_shown_and_kept(place: Place) -> None:
     async with model(place):
         waits = await place.run("run", "ask me")
         assert waits.code == 6

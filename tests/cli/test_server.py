@@ -335,7 +335,9 @@ def _flat(text: str) -> str:
 # What is refused
 
 
-async def test_wrong_keys_are_told_what_to_do_and_never_repeated(tmp_path: Path, world: World) -> None:
+async def test_the_error_for_a_wrong_key_says_what_to_do_and_never_repeats_the_key(
+    tmp_path: Path, world: World
+) -> None:
     wrong = world.admin[:-5] + "xxxxx"
     desk = Desk(tmp_path, world.server.url)
     for words in (("chat",), ("run", "hello", "--key", wrong)):
@@ -376,7 +378,7 @@ def test_options_about_a_database_do_not_go_with_a_server(name: str, url: str | 
     assert f"--{name.replace('_', '-')} can't be used with {source}" in refused.value.message
 
 
-def test_a_folder_of_a_server_has_a_whole_path_and_one_here_is_told_by_its_name() -> None:
+def test_a_folder_of_a_server_has_a_whole_path_and_a_local_one_its_name() -> None:
     theirs = find_target({}, url=URL, key="hf_key", environ={})
     assert find_folder(theirs, "/srv/project").directory == "/srv/project"
     assert find_folder(theirs, None).directory is None
@@ -394,7 +396,7 @@ async def test_a_key_without_a_server_is_refused_and_not_repeated(place: Place) 
     assert "hf_secret" not in refused.err
 
 
-async def test_no_server_or_another_one_is_told_apart(tmp_path: Path) -> None:
+async def test_no_server_and_another_program_have_different_errors(tmp_path: Path) -> None:
     async with somebody_else(http("200 OK", b"<html>hello</html>")) as url:
         other = await Desk(tmp_path, url, "hf_key").run("sessions", "list")
     absent = await Desk(tmp_path, url, "hf_key").run("sessions", "list")

@@ -127,7 +127,7 @@ async def test_an_exported_session_comes_back_as_a_new_one_with_the_same_words(p
     assert "[import_invalid]" in bad.err
 
 
-async def test_an_unknown_or_short_or_ambiguous_id_is_told_apart(place: Place) -> None:
+async def test_unknown_short_and_ambiguous_ids_have_different_errors(place: Place) -> None:
     for words in (
         ("sessions", "show", "nope"),
         ("sessions", "export", "no-such-session"),

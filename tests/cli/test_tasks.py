@@ -253,7 +253,7 @@ async def test_a_reader_that_leaves_ends_a_tail_without_a_word(place: Place) -> 
 # Killing
 
 
-async def test_a_kill_says_what_ended_and_the_session_is_told(place: Place) -> None:
+async def test_a_kill_says_what_ended_and_reaches_the_session(place: Place) -> None:
     Gate(place)
     async with model(place, SLOW):
         task = await started(place, "family")
@@ -272,7 +272,7 @@ async def test_a_kill_says_what_ended_and_the_session_is_told(place: Place) -> N
         assert "News: killed, 143, one." in told.out
 
 
-async def test_a_task_that_ended_by_itself_is_not_killed_though_nobody_had_noticed(place: Place) -> None:
+async def test_a_task_that_ended_unnoticed_is_not_killed(place: Place) -> None:
     gate = Gate(place)
     async with model(place, SLOW):
         task = await started(place)

@@ -81,7 +81,7 @@ def test_no_text_at_all_gets_a_control_character_through(text: str) -> None:
 
 
 @given(st.text(alphabet="ab \n", max_size=40), st.data())
-def test_an_answer_looks_the_same_in_whatever_pieces_it_came(text: str, data: st.DataObject) -> None:
+def test_an_answer_looks_the_same_however_it_was_cut_into_pieces(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     end = event(AssistantMessage(message_id=MessageId("m"), blocks=(TextBlock(text=text),)))
@@ -141,7 +141,7 @@ def test_news_says_why_where_that_is_known_and_nothing_of_what_the_model_did_its
     assert shown(event(TaskNotified(notice=notice("killed", silent=True)))) == ""
 
 
-def test_a_turn_that_nobody_typed_for_says_so() -> None:
+def test_a_turn_without_a_typed_message_says_so() -> None:
     woken = event(TurnStarted(turn_id=TurnId("t"), woken=True))
     told = event(TaskNotified(notice=notice("completed", exit_code=0)))
     text = shown(delta("Before."), woken, told, delta("After."))

@@ -282,7 +282,7 @@ async def test_an_unreachable_server_is_reported_at_once() -> None:
         http("401 Unauthorized", b""),
     ],
 )
-async def test_another_program_is_told_from_a_server_and_gets_no_key(answer: bytes) -> None:
+async def test_another_program_is_recognised_and_gets_no_key(answer: bytes) -> None:
     heard: list[bytes] = []
     async with somebody_else(answer, heard) as url:
         with pytest.raises(NotHoldfast) as refused:
@@ -293,7 +293,7 @@ async def test_another_program_is_told_from_a_server_and_gets_no_key(answer: byt
     assert b"hf_key" not in b"".join(heard)
 
 
-async def test_a_token_is_shown_to_nobody_who_took_the_port_of_its_server(tmp_path: Path) -> None:
+async def test_a_program_that_took_the_port_of_a_server_gets_no_token(tmp_path: Path) -> None:
     heard: list[bytes] = []
     async with somebody_else(http("200 OK", b'{"status": "ok", "version": "0.1.0"}'), heard) as url:
         write_token(tmp_path / f"serve-{url.rpartition(':')[2]}.token", "the-token")

@@ -121,7 +121,7 @@ def is_after(each: audit.Noted, takeovers: dict[str, audit.Noted]) -> bool:
     return each.number > takeovers[each.session].number
 
 
-async def test_fault_8_a_worker_that_is_told_to_go_hands_over_at_once(cluster: Cluster) -> None:
+async def test_fault_8_a_worker_that_is_asked_to_end_hands_over_at_once(cluster: Cluster) -> None:
     """The lease lasts an hour: who goes on was told, and did not wait for it."""
     hour = {"HOLDFAST_LEASE_TTL_SECONDS": NEVER}
     async with cluster.server("front") as (_, client), cluster.worker("leaving", **hour) as leaving:

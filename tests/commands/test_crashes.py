@@ -167,7 +167,7 @@ async def test_commands_of_a_dead_supervisor_are_unwatched_then_lost(commands: C
     assert {one.name for one in report.killed} >= {"bash", "sleep"}
 
 
-async def test_an_unwatched_command_that_ends_is_told_to_who_waits(commands: Commands, root: Path) -> None:
+async def test_the_end_of_an_unwatched_command_reaches_those_who_wait(commands: Commands, root: Path) -> None:
     key = new_key()
     running = await started(commands, key, spec("sleep 100"))
     assert running.runner is not None

@@ -38,7 +38,7 @@ async def test_a_signal_is_128_and_its_number(commands: Commands) -> None:
     assert (end.reason, end.exit_code) == ("exited", 139)
 
 
-async def test_output_is_byte_exact_whatever_it_is(commands: Commands) -> None:
+async def test_output_of_any_bytes_is_exact(commands: Commands) -> None:
     """Every byte, invalid UTF-8, NUL, no newline at the end."""
     key, _ = await ran(commands, spec('for i in {0..255}; do printf "\\\\x$(printf %x $i)"; done'))
     assert await everything(commands, key) == bytes(range(256))
@@ -256,7 +256,7 @@ async def test_the_ceiling_of_files_is_not_one_of_the_output(commands: Commands)
     assert (end.exit_code, await everything(commands, key)) == (0, b"".join(b"%d\n" % i for i in range(1, 20_001)))
 
 
-async def test_the_ceiling_of_processes_holds_for_whoever_is_not_root(commands: Commands) -> None:
+async def test_the_ceiling_of_processes_holds_for_every_user_but_root(commands: Commands) -> None:
     """The system counts all processes of the user."""
     stranger = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups") if os.getuid() == 0 else ()
     if stranger and not shutil.which("setpriv"):

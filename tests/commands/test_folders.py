@@ -48,7 +48,7 @@ async def end_all(root: Path) -> None:
 # The same key
 
 
-async def test_a_kill_ends_nobody_who_has_the_same_key_in_another_folder(commands: Commands, tmp_path: Path) -> None:
+async def test_a_kill_spares_the_same_key_in_another_folder(commands: Commands, tmp_path: Path) -> None:
     key = new_key()
     # One that left the session is found by its mark alone.
     what = spec("(setsid sleep 1000 > /dev/null 2>&1 &); exec sleep 1000")
@@ -80,7 +80,7 @@ def marked(status: CommandStatus) -> list[int]:
 # A copy
 
 
-async def test_a_copy_on_the_same_machine_says_lost_and_touches_nobody(
+async def test_a_copy_on_the_same_machine_says_lost_and_kills_nothing(
     commands: Commands, root: Path, tmp_path: Path
 ) -> None:
     key = new_key()

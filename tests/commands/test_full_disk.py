@@ -60,7 +60,7 @@ async def test_output_waits_for_room_and_is_whole_then(small_disk: Path) -> None
     await until(lambda: not is_running(pid))
 
 
-async def test_nothing_starts_and_no_outcome_is_told_without_room(small_disk: Path, tmp_path: Path) -> None:
+async def test_without_room_nothing_starts_and_no_outcome_is_reported(small_disk: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     async with Commands(small_disk / "commands", settings=SETTINGS) as commands:
         running, refused = new_key(), new_key()

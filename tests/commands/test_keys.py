@@ -76,7 +76,7 @@ async def test_keys_that_look_alike_are_not_the_same() -> None:
     assert all(key.name.isalnum() and len(key.name) == 40 for key in keys)
 
 
-async def test_a_key_that_nobody_got_to_start_never_starts(commands: Commands, root: Path, tmp_path: Path) -> None:
+async def test_a_key_taken_without_a_start_never_starts(commands: Commands, root: Path, tmp_path: Path) -> None:
     """As a supervisor leaves it that dies between taking the key and starting the command."""
     key = new_key()
     status = await started(commands, key, spec("touch ran", tmp_path))

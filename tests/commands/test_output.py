@@ -69,7 +69,7 @@ def test_streams_that_take_turns_without_end_are_no_longer_told_apart(
     assert reader.read(0, 100).data == b"x" * 50
 
 
-def test_a_reader_in_the_gap_is_told_where_it_goes_on(tmp_path: Path) -> None:
+def test_a_reader_in_the_gap_learns_where_it_goes_on(tmp_path: Path) -> None:
     reader = written(tmp_path, 80, [(bytes([65 + number // 10]), STDOUT) for number in range(260)])
     chunk = reader.read(45, 5)
     assert chunk.offset > 45

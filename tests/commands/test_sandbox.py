@@ -273,7 +273,7 @@ async def test_the_tools_of_a_runtime_run_in_its_sandbox(sandbox: Sandbox) -> No
     assert (sandbox.work / "made").exists()
 
 
-async def test_a_model_is_told_why_it_can_not_work_in_a_directory(sandbox: Sandbox) -> None:
+async def test_a_model_learns_why_it_can_not_work_in_a_directory(sandbox: Sandbox) -> None:
     runtime, command = telling(sandbox, "touch made")
     async with runtime:
         session = await runtime.session(working_directory=str(sandbox.data), allow=("shell",))

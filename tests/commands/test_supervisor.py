@@ -143,7 +143,7 @@ async def test_a_supervisor_that_is_stopped_is_an_error_and_goes_on_later(
     assert (await commands.wait(key, 0.1)).state == "running"
 
 
-async def test_a_cancelled_caller_harms_nobody(root: Path) -> None:
+async def test_a_cancelled_caller_harms_no_other(root: Path) -> None:
     async with Commands(root, settings=SETTINGS) as commands:
         asking = asyncio.create_task(commands.listed())
         await asyncio.sleep(0)

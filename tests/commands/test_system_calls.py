@@ -122,7 +122,7 @@ def test_a_call_that_no_rule_names_is_allowed(machine: str) -> None:
             assert decided(machine, number, *[0xFFFF_FFFF_FFFF_FFFF] * 6) == ALLOWED
 
 
-def test_calls_without_conditions_are_refused_whatever_their_arguments(machine: str) -> None:
+def test_calls_without_conditions_are_refused_with_any_arguments(machine: str) -> None:
     for rule in RULES:
         for call in rule.calls:
             if not rule.conditions and call in MACHINES[machine].numbers:

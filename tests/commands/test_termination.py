@@ -153,7 +153,7 @@ async def test_leftover_processes_can_be_killed_later(commands: Commands) -> Non
             pass
 
 
-async def test_killing_what_has_ended_touches_nobody(commands: Commands) -> None:
+async def test_killing_an_ended_command_touches_no_process(commands: Commands) -> None:
     key, end = await ran(commands, spec("true"))
     report = await commands.kill(key)
     assert (report.killed, report.escaped, report.status.outcome) == ((), (), end)

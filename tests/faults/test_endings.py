@@ -234,7 +234,7 @@ async def test_fault_21_a_stop_that_has_nothing_to_stop_succeeds_when_the_storag
             await runtime.operations.stop(Key(runtime.owner, SessionId("missing")))
 
 
-async def test_fault_21_a_message_for_a_model_that_nobody_here_can_use_is_no_error_and_runs_with_another_model(
+async def test_fault_21_a_message_for_an_unusable_model_is_no_error_and_runs_with_another_model(
     database: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with runtime_on(database) as runtime, patience():

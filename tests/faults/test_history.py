@@ -123,7 +123,7 @@ ANYTHING = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ANYTHING, max_size=20))
-def test_fault_25_whatever_a_log_holds_each_call_has_one_result(bodies: list[Body]) -> None:
+def test_fault_25_in_every_log_each_call_has_one_result(bodies: list[Body]) -> None:
     events = [Event(Position(n), EventId(str(n)), 0, body) for n, body in enumerate(bodies, start=1)]
     waiting: list[ToolCallId] = []
     for said in context(fold(events)):

@@ -256,7 +256,7 @@ async def test_fault_05_a_process_that_sleeps_past_its_lease_is_replaced_and_can
     assert [line.split()[1] for line in journal_of(database)] == ["a"]
 
 
-async def test_fault_05_a_write_under_an_old_fence_is_refused_whatever_it_is(database: Path) -> None:
+async def test_fault_05_every_kind_of_write_under_an_old_fence_is_refused(database: Path) -> None:
     gate = Gate()
     model = scripted(Reply(text="hi"), gate=gate)
     async with runtime_on(database, model, **ONLY_WHEN_WOKEN) as runtime, patience():
@@ -360,7 +360,7 @@ async def test_fault_07_a_jump_of_the_clock_moves_no_lease_and_no_event(database
         assert await bodies_of(session, Claimed) == []
 
 
-async def test_fault_07_processes_of_one_name_are_told_apart_by_a_token_that_never_comes_again(database: Path) -> None:
+async def test_fault_07_processes_of_one_name_differ_by_a_token_that_never_comes_again(database: Path) -> None:
     tokens = set()
     for _ in range(3):
         async with (

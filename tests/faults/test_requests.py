@@ -180,7 +180,7 @@ async def test_fault_31_after_a_stop_no_prompt_is_left_not_even_for_a_late_answe
         assert (await session.run("And now?")).text == "Fine."
 
 
-async def test_fault_31_after_a_stop_while_nobody_runs_the_session_a_restart_closes_its_prompts(database: Path) -> None:
+async def test_fault_31_after_a_stop_of_a_session_without_a_holder_a_restart_closes_its_prompts(database: Path) -> None:
     async with runtime_on(database, scripted(call("guarded")), tools=[guarded]) as runtime, patience():
         session_id = (await runtime.session("s")).id
         assert len((await runtime.open(session_id).run("Hello")).requests) == 1

@@ -15,7 +15,7 @@ from tests.security.test_parsers import (
     test_frames_come_whole_however_they_are_cut_and_junk_after_them_is_refused,
     test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
     test_the_body_of_a_frame_is_json_or_refused,
-    test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
+    test_tokens_are_found_in_json_and_every_other_search_ends,
 )
 from tests.security.test_shell_rules import test_bash_starts_just_what_was_taken_apart
 from tests.session.test_permissions import test_no_odd_rule_breaks_a_decision
@@ -30,7 +30,7 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "sse": test_any_bytes_give_the_same_frames_however_they_come,
     "import": test_a_document_becomes_a_log_that_can_be_folded_or_is_refused,
     "cursors": test_any_other_cursor_is_refused,
-    "json-tokens": test_tokens_are_found_in_json_and_whatever_else_is_found_ends,
+    "json-tokens": test_tokens_are_found_in_json_and_every_other_search_ends,
     "json-bounds": test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
     "markdown": test_no_markdown_however_hostile_becomes_more_than_text,
     "rules": test_no_odd_rule_breaks_a_decision,

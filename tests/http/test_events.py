@@ -154,7 +154,7 @@ async def test_fault_36_a_hundred_readers_that_came_and_went_leave_nothing_behin
             pass
 
 
-async def test_fault_35_a_reader_that_reads_nothing_slows_nobody(own_place: Place, own_model: Model) -> None:
+async def test_fault_35_a_reader_that_reads_nothing_slows_no_other(own_place: Place, own_model: Model) -> None:
     async with own_place.serve() as server, server.client() as client:
         session = await client.make()
         with socket.create_connection(("127.0.0.1", server.port)) as deaf:

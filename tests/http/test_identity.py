@@ -167,7 +167,7 @@ async def test_a_key_is_shown_once_listed_without_it_and_revoked(place: Place) -
 @pytest.mark.parametrize(
     "words", [("--role", "king"), ("--owner", ""), ("--owner", "x" * 65), ("--owner", "a\nb"), ("--name", " ")]
 )
-async def test_a_key_is_not_made_for_nobody_or_anything(place: Place, words: tuple[str, ...]) -> None:
+async def test_a_key_needs_a_valid_owner_name_and_role(place: Place, words: tuple[str, ...]) -> None:
     done = await place.run("keys", "create", "--name", "laptop", *words)
     assert done.code == 2
     assert done.out == ""
@@ -185,7 +185,7 @@ async def test_a_key_opens_its_owner_s_sessions_and_no_other(people: People) -> 
         assert (await ada.get("/v1/sessions/diary")).json()["session"]["title"] == ""
 
 
-async def test_a_wrong_key_is_refused_whatever_is_wrong_about_it(people: People) -> None:
+async def test_every_kind_of_wrong_key_is_refused(people: People) -> None:
     good = people.keys["ada"]
     for key in (
         good[:-1] + ("A" if good[-1] != "A" else "B"),

@@ -166,7 +166,7 @@ async def test_a_message_that_is_answered_again_needs_a_slot_or_stays_as_it_was(
         assert len(await turns(ann, first)) == 2
 
 
-async def test_one_owner_s_backlog_keeps_nobody_else_waiting(own_place: Place, own_model: Counting) -> None:
+async def test_one_owner_s_backlog_does_not_delay_other_owners(own_place: Place, own_model: Counting) -> None:
     ann_s, bob_s = await key_of(own_place, "ann"), await key_of(own_place, "bob")
     few: dict[str, Any] = {"HOLDFAST_MAX_SESSIONS_PER_PROCESS": "2", "HOLDFAST_MAX_RUNNING_TURNS_PER_OWNER": "0"}
     async with (

@@ -27,7 +27,7 @@ def told(model: Model) -> list[str]:
 # Where the writer is
 
 
-async def test_the_model_is_told_of_the_page_and_readers_are_not(client: Client, model: Model) -> None:
+async def test_the_model_sees_the_page_context_and_readers_do_not(client: Client, model: Model) -> None:
     session = await client.make()
     answered = await client.say(session, "What does it cost?", context=PAGE)
     assert answered.status_code == 200

@@ -135,7 +135,7 @@ async def test_fault_63_figures_about_all_are_for_admins(people: People) -> None
         assert (await root.get("/metrics")).status_code == 200
 
 
-async def test_fault_63_a_user_is_told_only_of_models_that_users_may_choose(folder: Path, tmp_path: Path) -> None:
+async def test_fault_63_a_user_sees_only_models_that_users_may_choose(folder: Path, tmp_path: Path) -> None:
     place = Place(tmp_path)
     keys = {"ada": await made_key(place, "ada", "ada"), "root": await made_key(place, "root", "root", "admin")}
     async with place.serve("--auth", "keys", "--model", "openai/x", "--model-base-url", "http://127.0.0.1:1") as server:

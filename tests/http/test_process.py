@@ -127,7 +127,9 @@ async def test_a_signal_breaks_off_streams_and_hands_over_what_runs(
         assert (await client.texts(session))[-1] == LONG
 
 
-async def test_a_turn_that_ends_while_the_server_does_is_told_to_its_end(own_place: Place, own_model: Model) -> None:
+async def test_a_turn_that_ends_while_the_server_does_is_streamed_to_its_end(
+    own_place: Place, own_model: Model
+) -> None:
     async with own_place.serve(HOLDFAST_DRAIN_SECONDS="60") as server, server.client() as client:
         session = await client.make()
         own_model.hold(10)
@@ -235,7 +237,7 @@ async def test_an_answer_that_was_being_told_is_kept_when_the_server_is_killed(
         assert LONG.startswith(texts[1])
 
 
-async def test_a_store_that_fails_is_told_without_what_it_said(tmp_path: Path, place: Place) -> None:
+async def test_the_error_of_a_failing_store_leaves_out_its_message(tmp_path: Path, place: Place) -> None:
     """A database that is no longer one: requests get a sentence and a code, and nothing of the machine."""
     async with place.serve() as server, server.client() as client:
         await client.make(id="first")

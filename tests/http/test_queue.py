@@ -83,7 +83,7 @@ async def test_an_edit_is_bounded_like_any_message(busy: Busy, text: str) -> Non
     assert (await busy.queue())[0] == ("one", "say one")
 
 
-async def test_readers_are_told_what_waits_whenever_that_changes(busy: Busy) -> None:
+async def test_readers_see_each_change_of_the_queue(busy: Busy) -> None:
     async with patience(), busy.client.follow(busy.session) as frames:
         queues = (frame.data["messages"] async for frame in frames if frame.kind == "queue")
         assert [message["message_id"] for message in await anext(queues)] == ["one", "two", "three"]

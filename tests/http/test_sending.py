@@ -40,7 +40,7 @@ async def test_a_message_gets_a_receipt_and_the_same_again_the_same(client: Clie
     assert (other.status_code, code_of(other)) == (409, "id_reused")
 
 
-async def test_a_message_that_nobody_attends_is_never_asked_about(client: Client) -> None:
+async def test_an_unattended_message_never_opens_a_request(client: Client) -> None:
     session = await client.make()
     await send(client, session, text="write a note", unattended=True)
     await at_rest(client, session)

@@ -168,9 +168,7 @@ async def test_a_stop_that_is_meant_for_another_turn_stops_nothing(own_place: Pl
         assert (await client.texts(session))[-1] == LONG
 
 
-async def test_a_stop_that_is_meant_for_another_turn_takes_nobody_s_message_out_of_the_queue(
-    own_place: Place, own_model: Model
-) -> None:
+async def test_a_stop_for_another_turn_leaves_all_messages_in_the_queue(own_place: Place, own_model: Model) -> None:
     async with own_place.serve() as server, server.client() as client:
         session = await client.make()
         own_model.hold(5)

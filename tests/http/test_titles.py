@@ -37,7 +37,7 @@ async def until_titled(client: Client, session: str) -> dict[str, Any]:
     raise AssertionError("the stream ended")
 
 
-async def test_a_session_is_named_by_a_model_and_its_readers_are_told(own_place: Place) -> None:
+async def test_a_model_names_a_session_and_its_readers_see_the_title(own_place: Place) -> None:
     async with titled(Reply(text='"A morning greeting."\n')) as model:
         place = Place(own_place.data.parent, model)
         async with place.serve(HOLDFAST_TITLES="model") as server, server.client() as client:
@@ -57,7 +57,7 @@ async def test_a_session_is_named_by_a_model_and_its_readers_are_told(own_place:
             ]
 
 
-async def test_a_title_comes_while_the_turn_runs_and_is_told_on_its_stream(own_place: Place, own_model: Model) -> None:
+async def test_a_title_comes_while_the_turn_runs_and_is_in_its_stream(own_place: Place, own_model: Model) -> None:
     async with own_place.serve(HOLDFAST_TITLES="model") as server, server.client() as client:
         session = await client.make()
         own_model.hold(5)

@@ -90,7 +90,7 @@ async def test_an_address_that_there_is_not_is_not_found_in_the_one_shape(client
     assert (response.status_code, code_of(response)) == (404, "not_found")
 
 
-async def test_a_method_that_an_address_does_not_know_is_told_which_it_knows(client: Client) -> None:
+async def test_the_refusal_of_a_method_names_those_that_the_address_takes(client: Client) -> None:
     response = await client.put("/v1/sessions", json={})
     assert (response.status_code, code_of(response)) == (405, "method_not_allowed")
     assert {"GET", "POST"} <= set(response.headers["allow"].split(", "))

@@ -253,7 +253,9 @@ async def test_subscribers_read_the_store_when_redis_dies_and_when_it_returns(
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_frozen_redis_is_detected_and_delays_nobody(own_valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frozen_redis_is_detected_and_delays_no_publisher(
+    own_valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redis, "ANSWER_SECONDS", 0.5)
     async with pair(own_valkey) as (here, there):
         mine, local = await followed(there), await followed(here)

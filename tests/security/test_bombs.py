@@ -256,7 +256,7 @@ async def test_a_document_of_another_shape_is_refused_in_words(runtime: Runtime,
     assert refused.value.code == "import_invalid"
 
 
-async def test_events_are_found_whatever_stands_in_their_text(runtime: Runtime) -> None:
+async def test_events_are_found_with_any_text(runtime: Runtime) -> None:
     said = logged("session.info", infoType="x", message='"events": [{"]}],\\')
     spaced = msgspec.json.format(document([START, said, INFO], title='\\"events\\": [{'))
     assert await imported(runtime, spaced) == 4
@@ -509,7 +509,7 @@ def worked(steps: int, calls: int) -> Iterable[dict[str, Any]]:
     yield logged("holdfast.turn_ended", turnId="t", reason="completed")
 
 
-async def test_others_get_turns_while_a_model_is_told_a_long_history(tmp_path: Path) -> None:
+async def test_others_get_turns_while_a_long_history_is_sent_to_a_model(tmp_path: Path) -> None:
     """No more is done in one go than looking over all that was said, however much there is to tell of it."""
     steps, calls = 4, 1_000
     data = document(list(worked(steps, calls)))

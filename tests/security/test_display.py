@@ -163,14 +163,14 @@ def test_a_diff_can_not_be_made_to_look_cut_or_whole_by_what_is_in_it() -> None:
     assert is_whole(unified("(… and more)\n", "a\n(… and more)\n", "(too much to be shown: "))
 
 
-def test_a_warning_is_told_in_a_line_that_no_command_can_imitate() -> None:
+def test_a_warning_has_a_line_that_no_command_can_imitate() -> None:
     text = whole(asks("shell", "a\n  ! fine\n✓ Approved.", warning="Read all of it.")).split("\n")
     assert [line for line in text if line.startswith("  ! ")] == ["  ! Read all of it."]
     assert not any(line.startswith("✓") for line in text)
 
 
 @pytest.mark.parametrize("letters", ["א ב", "\u0627 \u0628", "\u0661 \u0662", "\u07ca \u07cb", "\U0001e900 \U0001e901"])
-def test_letters_from_right_to_left_are_told_before_what_they_reorder(letters: str) -> None:
+def test_a_warning_of_right_to_left_letters_stands_before_the_text_they_reorder(letters: str) -> None:
     long = "x" * 200
     for asked, arguments in (
         (asks("shell", f"cp {letters}"), ""),
@@ -190,7 +190,7 @@ def test_letters_from_right_to_left_are_told_before_what_they_reorder(letters: s
         assert first.startswith("  ! This has letters that are written from right to left")
 
 
-def test_nothing_is_told_of_letters_that_reorder_nothing() -> None:
+def test_letters_that_reorder_nothing_have_no_warning() -> None:
     for command in ("cp a b", "cp é 日本語 😀", f"cp {BIDI} b"):
         assert "from right to left" not in whole(asks("shell", command), json.dumps({"command": command}))
     question = UserInputRequested(request_id=RequestId("r"), tool_call_id=ToolCallId("c"), question="א?")

@@ -29,7 +29,7 @@ def other(secret: str) -> str:
     return secret[:-1] + ("A" if secret[-1] != "A" else "B")
 
 
-async def test_the_store_is_asked_the_same_and_says_the_same_whatever_is_known_of_a_key(tmp_path: Path) -> None:
+async def test_the_store_is_asked_the_same_for_known_and_unknown_keys(tmp_path: Path) -> None:
     store, clock = await Observed.open(tmp_path / "holdfast.db", node="here"), ManualClock()
     store.asked = []
     ring = KeyRing(store, clock)

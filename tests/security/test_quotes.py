@@ -91,9 +91,7 @@ def test_the_output_of_a_task_is_quoted_in_its_news(printed: str, command: str) 
 @settings(max_examples=200, deadline=None)
 @given(typed=HOSTILE, page=HOSTILE, printed=HOSTILE, origin=st.sampled_from([*OUTSIDE, "person", "runtime"]))
 @example(typed=noted(SEALED_LINE, SEED), page=noted(SEALED_LINE, SEED), printed=noted("x", SEED), origin="file")
-def test_the_number_of_notes_is_in_no_other_text_whatever_is_said(
-    typed: str, page: str, printed: str, origin: Origin
-) -> None:
+def test_the_number_of_notes_is_in_no_other_text(typed: str, page: str, printed: str, origin: Origin) -> None:
     completed = ToolCompleted(tool_call_id=ToolCallId("c1"), success=True, content=printed, origin=origin)
     log = [*begun()[:-2], user(typed, added=page), *begun()[-1:], logs.said(call()), completed]
     running = task_started("t1", command=typed)
@@ -113,7 +111,7 @@ def test_the_number_differs_from_session_to_session_and_is_drawn_from_a_random_i
     assert re.fullmatch(r"\d{10}", NUMBER)
 
 
-def test_the_model_is_told_of_the_marks_and_readers_are_not() -> None:
+def test_the_model_sees_the_marks_and_readers_do_not() -> None:
     state = state_of(*begun())
     first = context(state, "Be kind.")[0]
     assert first.text == f"{system_text(state, 'Be kind.')}\n\n{rules(SEED)}"

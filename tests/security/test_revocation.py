@@ -151,7 +151,7 @@ async def test_a_request_that_comes_after_all_others_have_ended_is_watched_too()
         assert await second == "not_signed_in"
 
 
-async def test_a_store_that_is_away_ends_nobodys_work_and_it_is_looked_again() -> None:
+async def test_an_unreachable_store_ends_no_work_and_is_asked_again() -> None:
     world = World()
     work = asyncio.create_task(world.work("one"))
     world.is_store_away, world.revoked = True, {"one"}

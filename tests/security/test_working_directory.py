@@ -129,7 +129,7 @@ async def told(client: Client, session: str) -> str:
 
 
 @pytest.mark.parametrize("swap", ["swap", "swap the data"])
-async def test_a_folder_that_another_session_replaced_by_a_link_is_worked_in_by_nobody(world: World, swap: str) -> None:
+async def test_no_session_works_in_a_folder_that_another_replaced_by_a_link(world: World, swap: str) -> None:
     async with world.served() as people, people.client("ada") as ada:
         outer, inner = await made(ada, world.outer), await made(ada, world.sub)
         await ada.say(inner, "put")

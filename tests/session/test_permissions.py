@@ -41,7 +41,7 @@ def test_decisions_without_rules(kind: PermissionKind, inside: bool, attended: V
 
 @pytest.mark.parametrize("kind", ["read", "write", "shell", "custom-tool"])
 @pytest.mark.parametrize("inside", [True, False])
-def test_session_that_asks_always_asks_for_everything_and_denies_where_nobody_could_answer(
+def test_session_that_asks_always_asks_for_everything_and_denies_unattended_requests(
     kind: PermissionKind, inside: bool
 ) -> None:
     assert verdict(kind, "x", inside=inside, asks_always=True) == "ask"

@@ -65,7 +65,7 @@ def changed(before: dict[tuple[str, str], object], after: dict[tuple[str, str], 
     return [place for place, value in before.items() if after.get(place) is not value]
 
 
-def test_a_failing_seed_is_told_with_its_log_and_what_broke(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_seed_is_reported_with_its_log_and_the_broken_promise(capsys: pytest.CaptureFixture[str]) -> None:
     defect = "segments outlive their message"
     found = seeds_until_caught(defect, range(CONTROL_SEEDS))
     assert found is not None

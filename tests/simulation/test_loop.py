@@ -31,7 +31,7 @@ def spawn(loop: VirtualLoop, place: Place, work: Coroutine[Any, Any, None]) -> a
     return task
 
 
-def test_time_passes_only_when_nobody_can_run(loop: VirtualLoop) -> None:
+def test_time_passes_only_when_nothing_can_run(loop: VirtualLoop) -> None:
     async def sleep() -> None:
         await asyncio.sleep(3600)
 

@@ -185,7 +185,7 @@ def test_sub_session_and_unlimited_owner_take_no_slot() -> None:
 
 
 @pytest.mark.parametrize(("last", "place"), [(None, NOW), (5, NOW), (NOW, NOW + 1), (2 * NOW, 2 * NOW + 1)])
-def test_session_is_last_in_its_owner_s_line_whatever_the_clock_says(last: int | None, place: int) -> None:
+def test_session_is_last_in_its_owner_s_line_at_any_clock_time(last: int | None, place: int) -> None:
     assert end_of_line(last, NOW) == place
     facts = {"waiting": 0, "owner_alone": None, "turns": turns(), "last_in_line": last}
     assert planned(decided(called(message(), limits=LIMITS), IDLE, facts)).since == place

@@ -17,7 +17,7 @@ def test_free_slots_bound_the_sessions_that_need_one() -> None:
         assert [session for session, _ in line_up(line, taken=2, free=free)] == sessions
 
 
-def test_owner_with_fewer_turns_comes_first_whatever_the_length_of_its_line() -> None:
+def test_owner_with_fewer_turns_comes_first_with_a_line_of_any_length() -> None:
     ann = {
         ("ann", id): place for id, place in line_up([(COUNTED, NEW, 1, "a"), (COUNTED, NEW, 2, "b")], taken=3, free=9)
     }

@@ -24,7 +24,7 @@ LONG = 60.0
 # Ids
 
 
-def test_the_same_call_has_the_same_task_whoever_makes_it_and_no_other_has() -> None:
+def test_a_call_has_the_same_task_in_every_attempt_and_shares_it_with_no_other_call() -> None:
     keys = [
         CommandKey(owner, session, call, 1)
         for owner in ("ann", "bob")

@@ -80,7 +80,7 @@ ENDED = TaskEnding(status="completed", exit_code=0, ended_at=3012)
 KILLED = TaskEnding(status="killed", exit_code=143, ended_at=3012)
 
 
-def test_the_end_of_a_task_is_told_with_all_that_is_known() -> None:
+def test_the_end_of_a_task_is_reported_with_all_that_is_known() -> None:
     told = notice_of(row(), ENDED, "the end\n")
     assert told is not None
     assert (told.task_id, told.kind, told.command, told.description) == ("t1", "completed", "make", "Build")
@@ -88,7 +88,7 @@ def test_the_end_of_a_task_is_told_with_all_that_is_known() -> None:
     assert not told.silent
 
 
-def test_the_end_of_what_a_turn_waits_for_is_told_by_the_result_of_its_call() -> None:
+def test_the_end_of_an_awaited_task_is_reported_in_the_result_of_its_call() -> None:
     assert notice_of(row(foreground=True), ENDED, "") is None
     assert notice_of(row(foreground=True, kill_asked="person"), KILLED, "") is None
 

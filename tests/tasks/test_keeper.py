@@ -67,7 +67,7 @@ def started(machine: Machine, machines: Machines, *kill: str) -> subprocess.Pope
         ("echo out; echo err >&2; kill -KILL $$", "failed", 128 + signal.SIGKILL),
     ],
 )
-async def test_the_end_of_a_task_is_told_with_its_true_exit_code(
+async def test_the_end_of_a_task_is_reported_with_its_true_exit_code(
     machine: Machine, work: Path, command: str, kind: str, exit_code: int
 ) -> None:
     pipe(work)
@@ -170,7 +170,7 @@ async def test_the_tail_of_a_notice_is_its_last_bytes_without_secrets(machine: M
 # Stuck
 
 
-async def test_a_task_that_seems_to_wait_for_an_answer_is_told_once_and_its_end_all_the_same(
+async def test_a_task_that_seems_to_wait_for_an_answer_is_reported_once_and_its_end_as_well(
     machine: Machine, machines: Machines, work: Path
 ) -> None:
     pipe(work, "quiet")
@@ -217,7 +217,7 @@ async def test_a_restarted_keeper_does_not_say_again_that_a_task_is_stuck(machin
 
 
 @pytest.mark.parametrize(("by", "news"), [("model", [("killed", True)]), ("person", [("killed", False)])])
-async def test_a_person_is_told_of_by_a_kill_and_the_model_knows_what_it_did(
+async def test_a_kill_by_a_person_wakes_the_model_and_its_own_does_not(
     machine: Machine, work: Path, by: Killer, news: list[tuple[str, bool]]
 ) -> None:
     pipe(work)
@@ -257,7 +257,7 @@ async def test_fault_42_a_kill_reaches_the_whole_process_group_and_what_left_it(
     assert {process.pid for process in killed.report.killed} >= set(pids)
 
 
-async def test_the_stop_of_a_turn_kills_what_it_waited_for_and_tells_nobody(machine: Machine, work: Path) -> None:
+async def test_the_stop_of_a_turn_kills_the_awaited_task_without_news(machine: Machine, work: Path) -> None:
     pipe(work)
     lease, (row,) = await machine.wait_for("cat go", directory=work)
     pid = await machine.pid_of(row)

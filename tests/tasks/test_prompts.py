@@ -101,5 +101,5 @@ def test_prompts_are_looked_for_in_any_bytes_without_an_error(tail: bytes) -> No
 
 @settings(max_examples=50, deadline=None)
 @given(before=st.binary(max_size=600), question=st.sampled_from(QUESTIONS))
-def test_a_question_is_one_whatever_stands_above_it(before: bytes, question: str) -> None:
+def test_question_is_recognised_below_any_other_lines(before: bytes, question: str) -> None:
     assert looks_like_a_prompt(before + b"\n" + question.encode())

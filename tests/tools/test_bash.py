@@ -131,7 +131,7 @@ def test_the_wait_is_kept_within_reason(given: dict[str, float], seconds: float)
     assert Bash(command="true", **given).seconds() == seconds  # type: ignore[arg-type]
 
 
-def test_a_sleep_is_nothing_that_these_models_are_told_off_for(home: Path) -> None:
+def test_a_sleep_is_no_error_for_these_models(home: Path) -> None:
     assert asked(bash, home, command="sleep 30").kind == "shell"
 
 

@@ -21,7 +21,7 @@ OURS = ("exec", "list_tasks", "task_status", "wait_for_task", "kill_task")
 THEIRS = ("bash", "read_bash", "stop_bash", "list_bash")
 
 
-def test_the_model_is_told_of_them_in_this_order() -> None:
+def test_the_model_gets_them_in_this_order() -> None:
     offered = Registry(BUILT_IN).offered(None, ())
     assert tuple(spec.name for spec in offered) == (*FILES, *OURS, *THEIRS, *OTHERS)
     assert all(spec.description for spec in offered)

@@ -29,7 +29,7 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, Any]:
     return tool(function).parameters
 
 
-def test_names_hints_defaults_and_docstring_are_what_the_model_is_told() -> None:
+def test_names_hints_defaults_and_docstring_become_the_model_s_description() -> None:
     @tool
     def paint(colour: str, coats: int = 2, *, wet: bool = False) -> str:
         """Paint the wall.

@@ -194,7 +194,7 @@ def test_the_wait_is_kept_within_reason(asked_for: float | None, seconds: float)
     assert Exec(command="true", timeout=asked_for).seconds() == seconds
 
 
-def test_the_model_is_told_that_the_time_limits_the_wait_and_names_no_most() -> None:
+def test_the_description_says_that_the_time_limits_the_wait_and_names_no_maximum() -> None:
     told = exec_tool.parameters["properties"]["timeout"]
     assert "limits the wait and not the process" in told["description"]
     assert "max" not in str(told).lower()
@@ -702,7 +702,7 @@ async def own_session(tmp_path: Path) -> AsyncIterator[Session]:
     end_supervisor(folder)
 
 
-async def test_when_its_supervisor_dies_nobody_pretends_to_know(
+async def test_when_its_supervisor_dies_the_outcome_is_unknown(
     own_session: Session, home: Path, tmp_path: Path
 ) -> None:
     command = "echo begun; echo $$ > pid; exec tail -f /dev/null"
@@ -750,7 +750,7 @@ async def test_the_next_attempt_goes_on_with_the_same_command(session: Session, 
     assert (home / "ran").read_text() == f"{pid}\n"
 
 
-async def test_the_next_attempt_learns_of_an_end_that_nobody_saw(session: Session, home: Path) -> None:
+async def test_the_next_attempt_learns_of_an_unseen_end(session: Session, home: Path) -> None:
     name = await let_go(session, home)
     await asyncio.to_thread((home / "go").write_text, "went on\n")
     (row,) = await session.rows()
@@ -915,7 +915,7 @@ async def test_a_stop_of_the_turn_says_that_the_user_stopped_the_command_and_wha
         assert (await session.run("What became of it?")).text == found.content, "the model reads the same"
 
 
-async def test_a_blocked_sleep_is_an_error_that_nobody_is_asked_about(tmp_path: Path, home: Path) -> None:
+async def test_a_blocked_sleep_is_an_error_without_a_request(tmp_path: Path, home: Path) -> None:
     model = scripted(call("exec", command="sleep 10"), Reply(text="{last_tool_result}"))
     async with runtime_on(tmp_path / "holdfast.db", model) as runtime, patience():
         session = await runtime.session(working_directory=str(home))
@@ -924,7 +924,7 @@ async def test_a_blocked_sleep_is_an_error_that_nobody_is_asked_about(tmp_path: 
         assert not found.success
 
 
-async def test_a_command_asks_and_with_nobody_there_is_denied(tmp_path: Path, home: Path) -> None:
+async def test_a_command_asks_and_is_denied_when_unattended(tmp_path: Path, home: Path) -> None:
     model = scripted(call("exec", command="touch ran"), Reply(text="I see."))
     async with runtime_on(tmp_path / "holdfast.db", model) as runtime, patience():
         attended, alone = [await runtime.session(working_directory=str(home)) for _ in range(2)]

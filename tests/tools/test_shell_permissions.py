@@ -263,7 +263,7 @@ def test_a_plain_program_is_approved_with_other_arguments(identifier: str) -> No
     assert can_be_widened(identifier)
 
 
-def test_a_program_that_nobody_here_knows_is_approved_as_the_command_that_it_is() -> None:
+def test_an_unknown_program_is_approved_as_the_exact_command() -> None:
     assert not can_be_widened("my-tool")
 
 

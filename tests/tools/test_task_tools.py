@@ -165,7 +165,7 @@ async def test_output_that_could_become_a_secret_is_held_back(session: Session, 
     assert (told["output"], told["next_offset"]) == ("[redacted]", 6 + len(SECRET))
 
 
-async def test_neither_the_start_nor_the_end_of_a_task_is_told_with_a_secret(session: Session, home: Path) -> None:
+async def test_the_news_of_a_task_s_start_and_end_has_no_secret(session: Session, home: Path) -> None:
     task = await started(session, home, f": '{SECRET}'", description=f"Use {SECRET}")
     await session.settled(task)
     (news,) = [item for item in await session.news() if isinstance(item, TaskNews)]

@@ -207,7 +207,7 @@ async def test_no_tool_may_take_longer_than_the_session_allows(session: Recordin
     assert "within 0.05 seconds" in (await outcome(session, hangs)).content
 
 
-async def test_a_stopped_tool_is_told_and_records_nothing(session: Recording) -> None:
+async def test_a_stopped_tool_is_cancelled_and_records_nothing(session: Recording) -> None:
     started, told = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

@@ -100,7 +100,7 @@ async def test_of_many_names_the_first_are_listed(home: Path, monkeypatch: pytes
     [(PNG, "image/png"), (GIF, "image/gif"), (JPEG, "image/jpeg"), (WEBP, "image/webp")],
     ids=["png", "gif", "jpeg", "webp"],
 )
-async def test_a_picture_is_shown_to_the_model_whatever_its_name(home: Path, data: bytes, media_type: str) -> None:
+async def test_a_picture_under_any_name_is_shown_to_the_model(home: Path, data: bytes, media_type: str) -> None:
     (home / "some.txt").write_bytes(data)
     result = await outcome(view, home, path="some.txt")
     assert result.content == "Viewed image file successfully."

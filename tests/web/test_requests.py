@@ -88,7 +88,7 @@ async def test_a_request_answered_elsewhere_changes_before_ones_eyes(person: Per
     assert await tab.said() == await other.said()
 
 
-async def test_an_answer_that_comes_second_is_told_so(person: Person, client: Client) -> None:
+async def test_the_second_of_two_answers_is_refused_with_the_reason(person: Person, client: Client) -> None:
     person.expects("409")
     tab = await person.tab()
     await tab.say("ask me")
@@ -124,7 +124,9 @@ async def test_a_question_takes_a_choice_or_words_of_ones_own(person: Person) ->
     await expect(tab.answers.last).to_contain_text("a shade of green")
 
 
-async def test_a_tool_that_nobody_runs_waits_and_a_person_may_say_what_it_gives(person: Person, client: Client) -> None:
+async def test_a_client_tool_without_a_client_waits_and_a_person_may_give_its_result(
+    person: Person, client: Client
+) -> None:
     tool = {"name": "lookup", "description": "Look a name up.", "parameters": {"type": "object"}}
     session = await client.make(client_tools=[tool])
     tab = await person.tab(session)

@@ -109,7 +109,7 @@ async def test_a_link_with_ones_own_key_asks_nothing(two: Two) -> None:
     await expect(question(tab)).to_have_count(0)
 
 
-async def test_a_link_with_a_key_that_nobody_knows_changes_nothing(two: Two) -> None:
+async def test_a_link_with_an_unknown_key_changes_nothing(two: Two) -> None:
     two.person.expects("401")
     tab = await two.signed_in()
     await two.follow(tab, "not-a-key")

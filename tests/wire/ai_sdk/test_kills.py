@@ -40,7 +40,7 @@ def visible(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("round", "piece"), MOMENTS)
-async def test_a_turn_whose_server_is_killed_is_told_whole_by_the_next(
+async def test_a_turn_whose_server_is_killed_is_streamed_whole_by_the_next(
     own_home: Home, model: Model, round: int, piece: int
 ) -> None:
     (own_home.work / "poem.txt").write_text("Roses are red.")

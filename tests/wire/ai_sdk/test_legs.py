@@ -115,7 +115,7 @@ def test_the_whole_says_what_it_waits_for_until_the_turn_goes_on() -> None:
     assert waiting == {FIRST_WAIT, FIRST_WAIT + 1, SECOND_WAIT}, "a record is no sign that it goes on"
 
 
-def test_the_same_leg_is_told_however_late_it_is_asked_for() -> None:
+def test_the_same_leg_is_streamed_however_late_it_is_asked_for() -> None:
     early = leg(event for event in TWO_WAITS if event.position <= SECOND_WAIT)
     assert early == leg(TWO_WAITS)
 

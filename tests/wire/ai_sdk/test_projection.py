@@ -135,7 +135,7 @@ def test_an_approval_is_asked_for_and_the_tool_is_not_yet_said_to_run_here() -> 
 
 
 @pytest.mark.parametrize("release", [6, 7])
-def test_only_clients_of_release_7_are_told_how_an_approval_was_decided(release: Release) -> None:
+def test_only_clients_of_release_7_see_how_an_approval_was_decided(release: Release) -> None:
     turn = log(
         *(started(), typed(), step(), said(call("create")), tool_started("create"), asked(), waits()),
         *(decided("approved", "Go on."), attempted(), gave("Done."), step_ended(), ended()),
@@ -193,7 +193,7 @@ def test_the_result_of_a_clients_tool_survives_the_log(output: object) -> None:
     assert type(output_of(text_of(output))) is type(output)
 
 
-def test_the_answer_to_a_question_comes_back_without_what_the_model_is_told_around_it() -> None:
+def test_the_answer_to_a_question_comes_back_without_the_words_around_it_for_the_model() -> None:
     turn = log(
         *(started(), typed(), step(), said(call("ask_user")), tool_started("ask_user"), questioned(), waits()),
         *(UserInputCompleted(request_id=RequestId("request-1"), answer="blue"), gave("User responded: blue")),
@@ -268,7 +268,7 @@ def test_a_steering_message_is_a_part_of_the_turn_and_the_first_message_is_not()
     assert part == {"type": "data-follow-up", "id": "user-2", "data": {"messageId": "user-2", "text": "And this"}}
 
 
-def test_a_turn_that_nobody_asked_for_says_what_woke_it() -> None:
+def test_a_turn_without_a_message_of_a_person_says_what_woke_it() -> None:
     notice = TaskNotice(
         task_id=TaskId("task-1"), kind="completed", command="make", exit_code=0, output_file="/somewhere/out"
     )
@@ -288,7 +288,7 @@ def test_a_silent_notice_is_not_sent() -> None:
     assert "data-task" not in types(told(turn))
 
 
-def test_an_error_closes_what_is_open_and_is_there_for_whoever_loads_the_message() -> None:
+def test_an_error_closes_open_parts_and_is_in_the_loaded_message() -> None:
     failure = SessionError(error_type="model_unauthorized", message="The key is not accepted.", retryable=False)
     turn = log(
         *(started(), typed(), step(), said(text("Half"), interrupted=True), step_ended(), failure, ended("error"))
@@ -326,7 +326,7 @@ def test_a_stop_closes_what_is_open_before_it_says_so() -> None:
         ("something new", "other"),
     ],
 )
-def test_only_finish_reasons_that_every_client_knows_are_told(finish: str, reason: str) -> None:
+def test_only_finish_reasons_that_every_client_knows_are_sent(finish: str, reason: str) -> None:
     turn = log(started(), typed(), step(), said(text("Hi."), finish=finish), step_ended(), ended())
     assert told(turn)[-1]["finishReason"] == reason
 

@@ -40,7 +40,7 @@ async def test_a_replay_after_a_cut_at_any_chunk_gives_the_same_message(talk: Ta
         assert await (await talk.replay()).message() == message
 
 
-async def test_two_readers_are_told_the_same(talk: Talk, model: Model) -> None:
+async def test_two_readers_get_the_same_stream(talk: Talk, model: Model) -> None:
     model.on("For two readers", says("One two three four five."))
     hold = model.hold("For two readers", piece=2)
     sent = await talk.send("For two readers")
@@ -65,7 +65,7 @@ async def test_a_disconnect_is_not_a_stop(talk: Talk, model: Model) -> None:
     assert message["metadata"]["reason"] == "completed"
 
 
-async def test_a_stop_is_told_to_everybody(talk: Talk, model: Model) -> None:
+async def test_a_stop_reaches_every_reader(talk: Talk, model: Model) -> None:
     model.on("Stop me", says("One two three four."))
     model.hold("Stop me", piece=2)
     sent = await talk.send("Stop me")
@@ -170,7 +170,7 @@ LAZY_READERS = 30
 ROUNDS = 60
 
 
-async def test_readers_that_read_nothing_hold_up_nobody_and_fill_no_memory(own_home: Home, model: Model) -> None:
+async def test_readers_that_read_nothing_delay_no_other_and_fill_no_memory(own_home: Home, model: Model) -> None:
     """Fault 35: one of them holds a message or two, however long the turn is that it is owed."""
     words = "A sentence that is repeated until it is long. " * 4_000
     looks = [calls("view", path=f"file-{number}.txt") for number in range(ROUNDS)]

@@ -42,7 +42,7 @@ async def test_ten_equal_requests_at_once_are_one_run_and_ten_equal_streams(talk
     assert await typed_texts(talk) == ["Ten at once"]
 
 
-async def test_the_same_message_again_is_told_the_same_after_the_turn_has_ended(talk: Talk, model: Model) -> None:
+async def test_the_same_message_again_gets_the_same_stream_after_the_turn_has_ended(talk: Talk, model: Model) -> None:
     model.on("Once only", says("Just once."))
     first = await (await talk.send("Once only")).message()
     assert await (await talk.send("Once only")).message() == first
@@ -70,9 +70,7 @@ async def test_a_message_may_be_sent_by_hand(talk: Talk, model: Model) -> None:
     assert (await again.message())["parts"][1]["text"] == "Seen."
 
 
-async def test_words_that_come_while_the_turn_runs_join_it_and_their_sender_is_told_at_once(
-    talk: Talk, model: Model
-) -> None:
+async def test_a_message_during_a_turn_joins_it_and_its_sender_learns_that_at_once(talk: Talk, model: Model) -> None:
     model.on("A long job", says("One two three four."))
     hold = model.hold("A long job", piece=2)
     running = await talk.send("A long job")
@@ -225,7 +223,7 @@ async def test_a_message_too_many_is_refused_and_leaves_no_trace(talk: Talk, mod
     assert await typed_texts(talk) == ["Hold them all"]
 
 
-async def test_an_error_of_the_model_is_told_and_kept(talk: Talk, model: Model) -> None:
+async def test_an_error_of_the_model_is_streamed_and_kept(talk: Talk, model: Model) -> None:
     """Faults 20 and 22."""
     model.on("Break it", says("Half of an answer.", fail=Failure(kind="unauthorized")))
     answer = await talk.send("Break it")

@@ -96,7 +96,7 @@ async def test_a_stream_that_waits_for_a_turn_reports_the_deletion_of_its_sessio
         ]
 
 
-async def test_a_message_that_joined_a_turn_is_told_that_turn_from_its_start(tmp_path: Path) -> None:
+async def test_the_stream_of_a_message_that_joined_a_turn_begins_with_that_turn(tmp_path: Path) -> None:
     """It was accepted when nothing ran, and a turn that something else had started took it in."""
     reached, released = asyncio.Event(), asyncio.Event()
 

@@ -86,9 +86,7 @@ async def test_a_replay_in_the_second_leg_includes_the_first(talk: Talk, model: 
     assert await replayed.message() == message_of([*first.chunks, *await second.rest()])
 
 
-async def test_a_denial_is_told_with_its_reason_to_the_model_and_as_a_denial_to_people(
-    talk: Talk, model: Model
-) -> None:
+async def test_a_denial_reaches_the_model_with_its_reason_and_people_as_a_denial(talk: Talk, model: Model) -> None:
     first, asked = await asking(talk, model, "Write what I deny")
     second = await talk.give(first.turn_id, approval(asked, False, reason="Not there."))
     await second.rest()
@@ -96,7 +94,7 @@ async def test_a_denial_is_told_with_its_reason_to_the_model_and_as_a_denial_to_
     assert "So: The user rejected this tool call. Not there." in second.text
 
 
-async def test_the_same_answers_again_are_told_the_same(talk: Talk, model: Model) -> None:
+async def test_the_same_answers_again_get_the_same_stream(talk: Talk, model: Model) -> None:
     first, asked = await asking(talk, model, "Write it once")
     told = await (await talk.give(first.turn_id, approval(asked, True))).rest()
     again = await talk.give(first.turn_id, approval(asked, True))
@@ -105,7 +103,7 @@ async def test_the_same_answers_again_are_told_the_same(talk: Talk, model: Model
     assert len(model.calls_about("Write it once")) == 2
 
 
-async def test_an_answer_that_came_too_late_is_told_what_happened_instead(talk: Talk, model: Model) -> None:
+async def test_the_stream_of_a_late_answer_says_what_happened_instead(talk: Talk, model: Model) -> None:
     first, asked = await asking(talk, model, "Write it, says another")
     await talk.decide("approve")
     second = await talk.give(first.turn_id, approval(asked, False))
@@ -118,7 +116,7 @@ async def test_an_answer_that_came_too_late_is_told_what_happened_instead(talk: 
     assert "tool-output-available" in second.types, "the first answer counts"
 
 
-async def test_two_answers_sent_together_are_told_in_one_leg(talk: Talk, model: Model) -> None:
+async def test_two_answers_sent_together_are_streamed_in_one_leg(talk: Talk, model: Model) -> None:
     both = calls_all(
         ("create", {"path": "one.txt", "file_text": "1"}), ("create", {"path": "two.txt", "file_text": "2"})
     )
@@ -191,7 +189,7 @@ async def test_a_question_is_answered_like_a_clients_tool(talk: Talk, model: Mod
     assert second.text == "User selected: blue"
 
 
-async def test_an_answered_leg_is_told_again_after_the_next_has_begun(talk: Talk, model: Model) -> None:
+async def test_an_answered_leg_is_streamed_again_after_the_next_has_begun(talk: Talk, model: Model) -> None:
     model.on("Ask me twice", calls("ask_user", question="One?"), calls("ask_user", question="Two?"), says("Thanks."))
     first = await talk.send("Ask me twice")
     one = (await first.until("tool-input-available"))["toolCallId"]
@@ -226,7 +224,7 @@ async def test_another_sessions_request_can_not_be_answered_here(talk: Talk, mod
     assert len(await talk.requests()) == 1
 
 
-async def test_a_stop_ends_a_turn_that_waits_and_who_looks_is_told(talk: Talk, model: Model) -> None:
+async def test_a_stop_ends_a_waiting_turn_and_its_readers_see_it(talk: Talk, model: Model) -> None:
     model.on("Where was I", calls("locate"), says("Never said."))
     first = await talk.send("Where was I", tools=[LOCATE])
     announced = await first.until("tool-input-available")
@@ -242,9 +240,7 @@ async def test_a_stop_ends_a_turn_that_waits_and_who_looks_is_told(talk: Talk, m
     assert (told[0]["type"], late.types[-1]) == ("data-answered-elsewhere", "abort")
 
 
-async def test_only_who_says_that_it_is_of_release_7_is_told_how_an_approval_was_decided(
-    talk: Talk, model: Model
-) -> None:
+async def test_only_a_client_that_names_release_7_sees_how_an_approval_was_decided(talk: Talk, model: Model) -> None:
     first, asked = await asking(talk, model, "Write for the seventh")
     await (await talk.give(first.turn_id, approval(asked, True))).rest()
     six, seven = await talk.replay(), await talk.replay("?release=7")

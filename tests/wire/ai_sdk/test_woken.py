@@ -19,7 +19,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
     made.close()
 
 
-async def test_the_end_of_a_task_is_told_as_a_turn_of_its_own(talk: Talk, model: Model, pipe: Pipe) -> None:
+async def test_the_end_of_a_task_is_streamed_as_a_turn_of_its_own(talk: Talk, model: Model, pipe: Pipe) -> None:
     command = f"read word < {pipe.path}; echo built $word"
     model.on("A background task completed", says("It is built."))
     model.on("Build it", calls("exec", command=command, run_in_background=True), says("It is being built."))

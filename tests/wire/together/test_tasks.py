@@ -20,7 +20,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
     made.close()
 
 
-async def test_the_end_of_a_background_task_is_told_on_every_surface(world: World, pipe: Pipe) -> None:
+async def test_the_end_of_a_background_task_is_shown_on_every_surface(world: World, pipe: Pipe) -> None:
     command = f"read word < {pipe.path}; echo built $word"
     world.model.on("Build it", calls("exec", command=command, run_in_background=True), says("It is being built."))
     world.model.on(TASK_NEWS, says("It is built: {task_status}, {task_last_line}."))

@@ -131,7 +131,7 @@ function howItStands(session: OpenSession | null): string {
 function hint(session: OpenSession | null, text: string): string {
   const turn = session?.conversation.turn;
   if (!turn) return "Enter sends · Shift+Enter for a new line";
-  if (turn.state === "waiting" && !text && session?.conversation.openRequests.length) return "↑ to what is asked · Esc stops";
+  if (turn.state === "waiting" && !text && session?.conversation.openRequests.length) return "↑ to the open request · Esc stops";
   return "Enter joins this turn · Alt+Enter waits for the next · Esc stops";
 }
 
