@@ -152,7 +152,7 @@ class Chaos:
         try:
             await killer.begin(workers=WORKERS, servers=SERVERS)
             async with doors_of(killer.servers, keys) as doors:
-                await self._talk_and_kill(killer, doors)
+                await self._talk_and_kill(killer, replicas, doors)
             for left in (*killer.workers, *killer.servers):
                 await self._end(left)
             self.violations += judge_nodes((*killer.workers, *killer.dead, *killer.servers))
@@ -164,16 +164,19 @@ class Chaos:
         for talker in self._talkers:
             talker.forget(window.since)
 
-    async def _talk_and_kill(self, killer: Killer, doors: Mapping[str, Sequence[Server]]) -> None:
+    async def _talk_and_kill(self, killer: Killer, replicas: Replicas, doors: Mapping[str, Sequence[Server]]) -> None:
         self._ends_at = time.monotonic() + self._seconds
+        talking = []
         async with asyncio.TaskGroup() as tasks:
             for owner, share in OWNERS.items():
                 places = asyncio.Semaphore(max(1, round(AT_ONCE * share)))
                 for number in range(max(1, round(self._count * share))):
                     talker = self._talker(Key(Owner(owner), SessionId(f"{owner}-{number}")), doors[owner])
-                    tasks.create_task(self._talk(talker, places))
-            tasks.create_task(self._kill(killer))
+                    talking.append(tasks.create_task(self._talk(talker, places)))
             telling = asyncio.create_task(self._tell(killer))
+            if await self._kill(killer, replicas):
+                for task in talking:
+                    task.cancel()
         telling.cancel()
 
     def _talker(self, key: Key, doors: Sequence[Server]) -> Talker:
@@ -198,13 +201,18 @@ class Chaos:
             why = f"{talker.name} got no further: {error!r} {getattr(error, 'exceptions', '')}"
             self.violations.append(Violation("every_turn_ends", why))
 
-    async def _kill(self, killer: Killer) -> None:
+    async def _kill(self, killer: Killer, replicas: Replicas) -> bool:
+        """Strike until the time is over or the planted defect shows; returns whether it does."""
         chance = random.Random(f"{self._seed} pauses")
-        while time.monotonic() < self._ends_at or not killer.has_done_each:
+        has_shown = False
+        while not has_shown and (time.monotonic() < self._ends_at or not killer.has_done_each):
             await asyncio.sleep(chance.uniform(*PAUSE_SECONDS))
             await killer.strike()
+            if self._defect:
+                has_shown = any(audit.trespasses(await audit.noted(replicas.primary.url())))
         await killer.end()
         self._killing_is_over.set()
+        return has_shown
 
     async def _tell(self, killer: Killer) -> None:
         while True:
