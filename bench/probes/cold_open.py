@@ -14,7 +14,8 @@ from holdfast.app import Runtime
 from holdfast.events.ids import MessageId, Owner, SessionId
 from holdfast.events.inbox import Message
 from holdfast.live.local import LocalLive
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
 from holdfast.session.decide import decide
@@ -36,7 +37,7 @@ async def prepare(place: Place) -> None:
         await long_log.write(store, KEY, events=place.size.long_events)
     finally:
         await store.close()
-    model = OpenAICompatible(base_url=place.model_url, model="bench", name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=place.model_url, name="bench")
     async with model, Runtime(database=path, model=model) as runtime:
         await run_turn(runtime.open(KEY.session), ONE_TOKEN)
 

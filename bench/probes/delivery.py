@@ -13,7 +13,8 @@ from holdfast.app import Runtime
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.server.embedded.session import Session
 
 STREAMS = 20
@@ -23,7 +24,7 @@ SETTLING = 0.1
 
 async def measure(place: Place) -> dict[str, float]:
     tokens = place.size.streamed_tokens
-    model = OpenAICompatible(base_url=place.paced_url, model="bench", name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=place.paced_url, name="bench")
     async with model, Runtime(database=place.folder / "delivery.db", model=model) as runtime:
         sessions = [await runtime.session() for _ in range(STREAMS)]
         cpu = time.process_time()

@@ -15,8 +15,9 @@ from holdfast.events.context import SystemText, UserText
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelRequest
-from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.server.embedded.session import Session
 from holdfast.session.history import RULES
 from holdfast.tools.built_in import BUILT_IN, HOLDFAST_TOOLS
@@ -35,7 +36,7 @@ async def measure(place: Place) -> dict[str, float]:
 
 async def _over_direct(place: Place, url: str, text: str) -> float:
     """The median delay through a session less that of the call itself, in milliseconds."""
-    model = OpenAICompatible(base_url=url, model="bench", name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=url, name="bench")
     direct: list[float] = []
     ours: list[float] = []
     async with model, Runtime(database=place.folder / "first.db", model=model) as runtime:
@@ -45,7 +46,7 @@ async def _over_direct(place: Place, url: str, text: str) -> float:
     return (statistics.median(ours[WARM_UPS:]) - statistics.median(direct[WARM_UPS:])) * 1000
 
 
-async def call_directly(model: OpenAICompatible, text: str) -> float:
+async def call_directly(model: HttpModel, text: str) -> float:
     """With the request that the runtime sends for the first message of a session."""
     system = SystemText(f"{INSTRUCTIONS}\n\n{RULES}")
     request = ModelRequest(messages=(system, UserText(text)), tools=Registry(BUILT_IN).offered(HOLDFAST_TOOLS, ()))

@@ -11,7 +11,8 @@ from bench import holdfast_server, served
 from bench.http_client import Connection, connections
 from bench.place import Place
 from bench.probes.first_chunk import FEW_TOKENS, WARM_UPS, call_directly
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 
 
 async def measure(place: Place) -> dict[str, float]:
@@ -19,7 +20,7 @@ async def measure(place: Place) -> dict[str, float]:
     ours: list[float] = []
     async with holdfast_server.holdfast(place.folder, place.paced_url) as server:
         with served.beside(place):
-            model = OpenAICompatible(base_url=place.paced_url, model="bench", name="bench")
+            model = HttpModel(ChatCompletions("bench"), base_url=place.paced_url, name="bench")
             async with model, connections(server.url, 1) as (client,):
                 for _ in range(WARM_UPS + place.size.first_chunks):
                     direct.append(await call_directly(model, FEW_TOKENS))

@@ -10,7 +10,8 @@ from bench.place import Place
 from bench.probes.turns import run_turn
 from holdfast.app import Runtime
 from holdfast.events.ids import Owner, SessionId
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.server.embedded.session import Session
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key
@@ -34,7 +35,7 @@ async def prepare(place: Place) -> None:
 async def measure(place: Place) -> dict[str, float]:
     path = place.folder / "long.db"
     shutil.copyfile(place.prepared / "long.db", path)
-    model = OpenAICompatible(base_url=place.model_url, model="bench", name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=place.model_url, name="bench")
     async with model, Runtime(database=path, model=model) as runtime:
         long, fresh = _Timed(runtime.open(LONG)), _Timed(runtime.open(FRESH))
         for number in range(WARM_UPS + place.size.long_turns):

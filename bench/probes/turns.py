@@ -15,7 +15,8 @@ import msgspec
 from bench.models import ONE_TOKEN, TOKENS
 from bench.place import Place
 from holdfast.app import Runtime
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.server.embedded.session import Session
 
 MANY_TOKENS = "Tell me a long story."
@@ -38,7 +39,7 @@ _decode = msgspec.json.Decoder(_Piece).decode
 
 
 async def measure(place: Place) -> dict[str, float]:
-    model = OpenAICompatible(base_url=place.model_url, model="bench", name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=place.model_url, name="bench")
     async with (
         model,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,

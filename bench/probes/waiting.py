@@ -20,7 +20,8 @@ from holdfast.events.ids import EventId, MessageId, Owner, Position, RequestId, 
 from holdfast.events.inbox import Message
 from holdfast.events.tool import ToolAttempted
 from holdfast.events.turn import TurnEnded
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.server.embedded.session import Session
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Claim, Committed, Key, NewSession, Promotion, RequestRow, Unit
@@ -55,7 +56,7 @@ async def prepare(place: Place) -> None:
 
 
 async def measure(place: Place) -> dict[str, float]:
-    model = OpenAICompatible(base_url=place.model_url, model="bench", name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=place.model_url, name="bench")
     count = place.size.answers
     async with (
         model,

@@ -48,6 +48,10 @@ class SimulatedModel:
     def name(self) -> str:
         return "simulated"
 
+    @property
+    def reasoning_source(self) -> str:
+        return "simulated"
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         world, number = self._world, self._world.next_number()
         answer, error = self._answer(request, number)

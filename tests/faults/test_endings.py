@@ -92,6 +92,7 @@ class Tireless:
     """A model that never stops calling tools, each time with other arguments, whatever it is told."""
 
     name = "tireless"
+    reasoning_source = ""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -13,7 +13,8 @@ from holdfast.app import Runtime
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolAttempted, ToolCompleted
 from holdfast.events.turn import Claimed, TurnEnded, TurnStarted
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.models.scripted import Reply
 from holdfast.models.server import ModelServer
 from holdfast.server.embedded.session import Session
@@ -131,7 +132,7 @@ ONLY_WHEN_WOKEN: dict[str, Any] = {"claim_every_seconds": 3600}
 async def test_fault_03_every_early_exit_closes_the_model_stream(database: Path, leave: Exit) -> None:
     gate = Gate(at=1)
     async with ModelServer(says(Reply(text="one two three")), gate=gate) as server, patience():
-        model = OpenAICompatible(base_url=server.url, model="m", name="openai/m")
+        model = HttpModel(ChatCompletions("m"), base_url=server.url, name="openai/m")
         async with model, runtime_on(database, model, **ONLY_WHEN_WOKEN) as runtime:
             session = await runtime.session()
             await session.send("Hello")

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.models.catalogue import open_model, thinking_field
 from holdfast.models.errors import ModelKeyMissing, ModelNotUsable, UnknownModel
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelRequest, UserText
-from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.models.server import ModelServer
 from tests.models.answers import answer_of, asking, text_of
@@ -26,10 +26,10 @@ def opened(
     base_url: str | None = None,
     api_key: str | None = None,
     **environ: str,
-) -> OpenAICompatible:
+) -> HttpModel:
     """The model of this name, which is also the configured one unless another is given."""
     model = open_model(name, configured=configured or name, base_url=base_url, api_key=api_key, environ=environ)
-    assert isinstance(model, OpenAICompatible)
+    assert isinstance(model, HttpModel)
     return model
 
 

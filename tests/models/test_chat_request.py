@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
-from holdfast.models.chat_request import TOOL_IMAGES, encode_request
+from holdfast.models.chat_request import TOOL_IMAGES, encode_messages, encode_request
 from holdfast.models.model import (
     AssistantTurn,
     ContextMessage,
@@ -20,7 +20,6 @@ from holdfast.models.model import (
     ToolUse,
     UserText,
 )
-from holdfast.models.openai_compatible import encode_messages
 
 any_text = st.text(alphabet=st.characters())
 tool_uses = st.builds(ToolUse, any_text.map(ToolCallId), any_text, any_text)

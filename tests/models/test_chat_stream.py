@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models import chat_stream
+from holdfast.models import streamed_answer
 from holdfast.models.chat_failure import ModelEndpoint
 from holdfast.models.chat_stream import ChatStream
 from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
@@ -147,7 +147,7 @@ def test_reasoning_is_read_once_in_every_shape(fields: dict[str, Any], caplog: p
 def test_malformed_reasoning_is_dropped_with_one_warning(
     fields: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger=chat_stream.__name__):
+    with caplog.at_level(logging.WARNING, logger=streamed_answer.__name__):
         chunks = whole(delta(content="a", **fields), delta(**fields), delta("stop", content="b"), DONE)
     assert (reasoning_of(chunks), text_of(chunks)) == ("", "ab")
     assert len(caplog.records) == 1
@@ -290,7 +290,7 @@ def test_deep_nesting_is_read_or_is_garbage(depth: int) -> None:
 
 
 def test_endless_event_is_refused_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_stream, "MAX_EVENT_BYTES", 100)
+    monkeypatch.setattr(streamed_answer, "MAX_EVENT_BYTES", 100)
     assert failure(b"data: " + b"x" * 100) == ("model_garbage", True)
 
 

@@ -8,8 +8,8 @@ import pytest
 from holdfast.models.catalogue import open_model
 from holdfast.models.copilot_endpoint import LIST_SECONDS, MAX_LISTS, CopilotEndpoint
 from holdfast.models.errors import BadBaseUrl, UnknownModel
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelError
-from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.models.server import ModelServer
 from tests.models.answers import answer_of, asking, failed_answer_of, text_of
@@ -27,9 +27,9 @@ def endpoint(**environ: str) -> CopilotEndpoint:
     return found
 
 
-def opened(name: str, **environ: str) -> OpenAICompatible:
+def opened(name: str, **environ: str) -> HttpModel:
     model = open_model(name, configured="openai/ours", base_url="http://ours.invalid/v1", api_key=OURS, environ=environ)
-    assert isinstance(model, OpenAICompatible)
+    assert isinstance(model, HttpModel)
     return model
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import AssistantTurn, ContextMessage, ModelRequest, ToolOutcome, ToolUse, UserText
-from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from tests.models.answers import answer_of, text_of
@@ -93,7 +94,7 @@ async def test_image_gives_the_same_answer_over_http_and_in_process(messages: li
     )
     request = ModelRequest(messages=tuple(messages))
     in_process = text_of(await answer_of(ScriptedModel(script), request))
-    async with ModelServer(script) as server, OpenAICompatible(base_url=server.url, model="m", name="m") as model:
+    async with ModelServer(script) as server, HttpModel(ChatCompletions("m"), base_url=server.url, name="m") as model:
         assert text_of(await answer_of(model, request)) == in_process
 
 

@@ -19,7 +19,8 @@ from holdfast.events.body import Body
 from holdfast.events.ids import Key, MessageId, Position, RequestId, TaskId, ToolCallId
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import SettingsChanged, Truncated
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.http_model import HttpModel
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from holdfast.server import json_bounds
@@ -527,7 +528,7 @@ async def test_others_get_turns_while_a_long_history_is_sent_to_a_model(tmp_path
 
     async with (
         ModelServer(Script((Rule((Reply(text="Well."),)),))) as server,
-        OpenAICompatible(base_url=server.url, model="m", name="m") as model,
+        HttpModel(ChatCompletions("m"), base_url=server.url, name="m") as model,
         Runtime(database=tmp_path / "holdfast.db", model=model) as opened,
     ):
         session = opened.open(await opened.operations.import_session(opened.owner, data))

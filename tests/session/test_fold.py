@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from holdfast.events import message, quote, request, session, turn
 from holdfast.events.body import Body
-from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, UserText
+from holdfast.events.context import AssistantTurn, ContextMessage, Reasoning, SystemText, ToolOutcome, UserText
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import EventId, MessageId, Position, RequestId, ToolCallId
 from holdfast.events.request import Decision
 from holdfast.events.tool import ToolCompleted
+from holdfast.protocol.event import EventView
+from holdfast.server.reader import as_read
 from holdfast.session.fold import INTERRUPTED, apply, drop_texts, dump, fold, fold_turn, restore
 from holdfast.session.history import RULES, context
 from holdfast.session.permissions import MAX_SESSION_RULES
@@ -306,6 +308,44 @@ def test_reasoning_and_empty_answers_are_not_sent_to_the_model() -> None:
     thought = message.ReasoningBlock(text="Hm.")
     assert context(state_of(*begun(), said(thought)))[1:] == (UserText("Hi"),)
     assert context(state_of(*begun(), said(thought, text("Yes."))))[1:] == (UserText("Hi"), AssistantTurn("Yes."))
+
+
+def test_reasoning_that_its_provider_wants_back_is_sent_in_its_place() -> None:
+    blocks = (
+        message.ReasoningBlock(text="Hm.", opaque='{"signature":"a"}'),
+        text("One."),
+        message.ReasoningBlock(text="for people"),
+        call(),
+        message.ReasoningBlock(text="", opaque='{"redacted":"b"}'),
+    )
+    answered = message.AssistantMessage(message_id=MessageId("m1"), blocks=blocks, reasoning_source="here m")
+    sent = plain_context(state_of(*begun(), answered))[2]
+    assert isinstance(sent, AssistantTurn)
+    assert sent.reasoning_source == "here m"
+    assert sent.reasoning == (
+        Reasoning("Hm.", '{"signature":"a"}', text_before=0, calls_before=0),
+        Reasoning("", '{"redacted":"b"}', text_before=4, calls_before=1),
+    )
+
+
+def test_reasoning_of_an_answer_that_was_cut_is_not_sent_back() -> None:
+    thought = message.ReasoningBlock(text="Hm.", opaque='{"signature":"a"}')
+    cut = message.AssistantMessage(
+        message_id=MessageId("m1"), blocks=(thought, text("I will")), reasoning_source="here m", interrupted=True
+    )
+    assert plain_context(state_of(*begun(), cut))[2] == AssistantTurn("I will")
+
+
+def test_readers_get_reasoning_without_its_opaque_parts() -> None:
+    blocks = (message.ReasoningBlock(text="Hm.", opaque='{"signature":"a"}', duration_ms=3), text("Yes."))
+    stored = message.AssistantMessage(message_id=MessageId("m1"), blocks=blocks, reasoning_source="here m", model="m")
+    shown = message.without_opaque(stored)
+    assert shown == message.AssistantMessage(
+        message_id=MessageId("m1"), blocks=(message.ReasoningBlock(text="Hm.", duration_ms=3), text("Yes.")), model="m"
+    )
+    (event,) = at([stored])
+    assert b"signature" not in bytes(EventView.of(event).data)
+    assert [reading.body for reading in as_read(event) if isinstance(reading, Event)] == [shown]
 
 
 def test_a_cut_answer_is_sent_as_shown_without_its_calls() -> None:

@@ -10,7 +10,7 @@ from msgspec import convert, to_builtins
 
 from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
-from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from holdfast.models.model import Chunk, Finished, ReasoningDelta, ReasoningEnd, TextDelta, TokenUsage, ToolCallDelta
 from holdfast.store.store import Segment
 from holdfast.turns.answer_buffer import AnswerBuffer, blocks_of
 from tests.turns.recording import batches, counted
@@ -54,6 +54,24 @@ def test_text_reasoning_and_tool_calls_keep_their_order() -> None:
     )
     assert answer.text() == "I look.And then"
     assert answer.calls() == [called("c1", "view", '{"a":1}')]
+
+
+def test_the_end_of_a_block_of_reasoning_brings_its_opaque_part_and_separates_it_from_the_next() -> None:
+    answer = answer_of(
+        ReasoningDelta("Hm."),
+        ReasoningEnd('{"signature":"a"}'),
+        ReasoningDelta("Well."),
+        ReasoningEnd('{"signature":"b"}'),
+        ReasoningEnd('{"redacted":"c"}'),
+        TextDelta("Yes."),
+    )
+    assert answer.blocks() == (
+        ReasoningBlock(text="Hm.", opaque='{"signature":"a"}'),
+        ReasoningBlock(text="Well.", opaque='{"signature":"b"}'),
+        ReasoningBlock(text="", opaque='{"redacted":"c"}'),
+        TextBlock(text="Yes."),
+    )
+    assert pieces(answer.take_segments()) == [(0, 0, "Hm."), (1, 0, "Well."), (3, 0, "Yes.")]
 
 
 def test_reasoning_lasts_until_the_next_block_or_the_end_of_the_answer() -> None:

@@ -47,7 +47,7 @@ PROMPT: tuple[Call, ...] = (
     ("session/fold.py", "apply"),
     ("session/model_step.py", "call_model"),
     ("turns/model_call.py", "call_model"),
-    ("models/openai_compatible.py", "OpenAICompatible.stream"),
+    ("models/http_model.py", "HttpModel.stream"),
     ("turns/held_session.py", "HeldSession.commit_segments"),
     ("store/sqlite/units.py", "Units._append_segments"),
     ("live/local.py", "LocalSubscription.offer"),

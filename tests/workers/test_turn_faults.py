@@ -169,6 +169,7 @@ class StubbornModel:
     """A model that swallows its cancellation, and continues to answer when the test lets it."""
 
     name = "stubborn"
+    reasoning_source = ""
 
     def __init__(self, error: ModelError | None = None) -> None:
         self._error = error
@@ -312,6 +313,7 @@ async def test_the_turn_after_one_that_could_not_be_loaded_runs_with_the_whole_h
 
     class Listening:
         name = "listening"
+        reasoning_source = ""
 
         async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
             heard.append(" ".join(str(said) for said in request.messages))

@@ -16,8 +16,8 @@ from holdfast.config import Config
 from holdfast.observability.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, line_formatter
 
 if TYPE_CHECKING:
+    from holdfast.models.http_model import HttpModel
     from holdfast.models.model import Model
-    from holdfast.models.openai_compatible import OpenAICompatible
     from holdfast.models.scripted import ScriptedModel
 
 QUIET_SECONDS: Final = 1.0
@@ -41,7 +41,7 @@ async def open_runtime(config: Config, *, work: bool, grace_seconds: float = 0) 
             await runtime.close(grace_seconds=grace_seconds)
 
 
-def open_configured_model(config: Config, name: str) -> "OpenAICompatible | ScriptedModel":
+def open_configured_model(config: Config, name: str) -> "HttpModel | ScriptedModel":
     """Open a model, with the configured key and URL if they are for its provider. Raises `ModelNotUsable` if it could
     not be called."""
     from holdfast.models.catalogue import open_model  # deferred: HTTP takes a while to import

@@ -23,9 +23,22 @@ class ToolUse(msgspec.Struct, frozen=True, gc=False):
     arguments: str
 
 
+class Reasoning(msgspec.Struct, frozen=True, gc=False):
+    """A piece of reasoning, and its place in the answer: after how many characters of its text and how many calls."""
+
+    text: str
+    opaque: str
+    """The provider's own data about it, as JSON: see `ReasoningBlock`."""
+    text_before: int = 0
+    calls_before: int = 0
+
+
 class AssistantTurn(msgspec.Struct, frozen=True, tag="assistant", gc=False):
     text: str
     tool_calls: tuple[ToolUse, ...] = ()
+    reasoning: tuple[Reasoning, ...] = ()
+    reasoning_source: str = ""
+    """The provider and model that wrote the reasoning. It is sent to no other."""
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, tag="tool", gc=False):

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, ToolCallId, TurnId
@@ -26,6 +27,9 @@ class ReasoningBlock(
     text: str
     duration_ms: int = 0
     """From its first piece to the next block; 0 if not measured, as in a message that was cut."""
+    opaque: str = ""
+    """The provider's own data about this block, as JSON: a signature, encrypted content, numbered details. It is sent
+    back to the same provider and model, unmodified, and shown to no one."""
 
 
 class ToolCallBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool_call", gc=False):
@@ -88,9 +92,19 @@ class AssistantMessage(Body, frozen=True, tag="assistant.message"):
     blocks: tuple[Block, ...]
     model: str = ""
     finish_reason: str = ""
+    reasoning_source: str = ""
+    """The provider and model that take the opaque parts of its reasoning back; empty if it has none."""
     interrupted: bool = False
     """A crash, a stop or a provider's error cut the message; it keeps all the text that readers had seen."""
     duration_ms: int = 0
+
+
+def without_opaque(body: Body) -> Body:
+    """The body as readers get it: what only its provider can read is left out of its reasoning."""
+    if not isinstance(body, AssistantMessage) or not body.reasoning_source:
+        return body
+    blocks = (replace(block, opaque="") if isinstance(block, ReasoningBlock) else block for block in body.blocks)
+    return replace(body, blocks=tuple(blocks), reasoning_source="")
 
 
 class Sealed(Body, frozen=True, tag="holdfast.sealed"):
@@ -119,6 +133,9 @@ class Usage(Body, frozen=True, tag="assistant.usage"):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
+    """The part of the input tokens that the provider read from its cache."""
+    cache_write_tokens: int | None = None
+    """The part of the input tokens that the provider wrote into its cache."""
     reasoning_tokens: int | None = None
     cost_microdollars: int | None = None
     attempt: int = 1

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.models.address import host_of
+from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.chat_request import MaxTokensField, ThinkingField
 from holdfast.models.copilot_endpoint import PREFIX, URL_VARIABLE, CopilotEndpoint
 from holdfast.models.demo import demo_model
 from holdfast.models.errors import ModelKeyMissing, UnknownModel
-from holdfast.models.openai_compatible import OpenAICompatible
+from holdfast.models.http_model import HttpModel
 from holdfast.models.scripted import ScriptedModel
 
 
@@ -35,7 +36,7 @@ _POSSIBLE = "Possible are demo, openai/NAME and openrouter/NAME (for example ope
 
 def open_model(
     name: str, *, configured: str, base_url: str | None, api_key: str | None, environ: Mapping[str, str]
-) -> OpenAICompatible | ScriptedModel:
+) -> HttpModel | ScriptedModel:
     """The model of this name. `base_url` and `api_key` are only for models of the same provider as `configured`, the
     name of the configured model. Another provider's address and key, and those that are not given, come from its usual
     variables in `environ`.
@@ -77,24 +78,22 @@ def _open(
     base_url: str | None,
     api_key: str | None,
     environ: Mapping[str, str],
-) -> OpenAICompatible:
+) -> HttpModel:
     if not base_url and provider.base_url_variable is not None:
         base_url = environ.get(provider.base_url_variable)
     api_key = (api_key or environ.get(provider.key_variable) or "").strip()
     if not api_key and not base_url:
         raise ModelKeyMissing(name, provider.key_variable)
     url = base_url or provider.base_url
-    return OpenAICompatible(
+    return HttpModel(
+        ChatCompletions(model, max_tokens_field(url), provider.thinking_field),
         base_url=url,
-        model=model,
         name=name,
         api_key=api_key or None,
-        max_tokens_field=max_tokens_field(url),
-        thinking_field=provider.thinking_field,
     )
 
 
-def _open_copilot(name: str, model: str, environ: Mapping[str, str]) -> OpenAICompatible:
+def _open_copilot(name: str, model: str, environ: Mapping[str, str]) -> HttpModel:
     endpoint = CopilotEndpoint.from_environ(environ)
     if endpoint is None:
         raise UnknownModel(name, f"The model {name} needs {URL_VARIABLE}, which is not set. {_POSSIBLE}")

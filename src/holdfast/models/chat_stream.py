@@ -4,7 +4,6 @@ However the bytes are split into reads, the chunks join to the same text. A malf
 parts and never ends the stream; only data that is not JSON ends it.
 """
 
-import logging
 import uuid
 from collections.abc import Callable
 from typing import Any, Literal
@@ -22,20 +21,8 @@ from holdfast.models.chat_shapes import (
     detail_text,
     token_usage,
 )
-from holdfast.models.model import (
-    Chunk,
-    Finished,
-    ModelError,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-)
-
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""The largest event of a stream: far more than any provider sends, and a bound on memory if one is broken."""
-
-log = logging.getLogger(__name__)
-
+from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, ToolCallDelta
+from holdfast.models.streamed_answer import ChunkBatch, StreamedAnswer
 
 _REASONS: dict[str, Literal["stop", "length", "tool_calls", "content_filter"]] = {
     "stop": "stop",
@@ -46,59 +33,22 @@ _REASONS: dict[str, Literal["stop", "length", "tool_calls", "content_filter"]] =
 }
 
 
-class ChatStream:
-    """One answer as it arrives. It never raises: once `over` is true, the answer is complete unless `failure` is set.
-
-    The last chunks of a complete answer are the usage, if the provider reported it, and then `Finished`, once each.
-    """
+class ChatStream(StreamedAnswer):
+    """One chat completion as it arrives."""
 
     def __init__(
         self, endpoint: ModelEndpoint, *, new_id: Callable[[], str] = lambda: f"call_{uuid.uuid4().hex}"
     ) -> None:
-        self.over = False
-        self.failure: ModelError | None = None
-        self._endpoint = endpoint
-        self._tail = bytearray()
-        self._batch = _Batch()
+        super().__init__(endpoint)
         self._tool_calls = _ToolCalls(new_id)
         self._finish_reason: str | None = None
         self._usage: ChatUsage | None = None
-        self._answered = False
-        self._strayed = False
-        self._warned = False
         self._mended = False
 
     @property
     def finished(self) -> bool:
         """Whether the finish reason has arrived: no part of the answer itself is missing then."""
         return self._finish_reason is not None
-
-    def feed(self, data: bytes) -> list[Chunk]:
-        """Decode the data of one read of an event stream."""
-        end = data.rfind(b"\n")
-        if end < 0:
-            return self._keep(data)
-        whole = bytes(self._tail) + data[:end] if self._tail else data[:end]
-        self._tail = bytearray(data[end + 1 :])
-        for line in whole.split(b"\n"):
-            if self.over:
-                break
-            if line[:5] == b"data:":
-                self._take(line[5:])
-            elif line:
-                self._take_odd_line(line)
-        return self._batch.drain()
-
-    def end(self) -> list[Chunk]:
-        """Handle the end of the event stream. Without a finish reason or `[DONE]` the answer was cut."""
-        if self._tail and not self.over and not self.finished:
-            self._take_last_line(bytes(self._tail))
-        if not self.over and self.finished:
-            self._finish()
-        elif not self.over:
-            empty = self._strayed and not self._answered
-            self._fail(self._endpoint.garbage("something that is not an event stream") if empty else self._cut())
-        return self._batch.drain()
 
     def whole(self, body: bytes) -> list[Chunk]:
         """Decode the answer of a call that does not stream: one object."""
@@ -108,12 +58,6 @@ class ChatStream:
         elif not self.over:
             self._finish()
         return self._batch.drain()
-
-    def _keep(self, data: bytes) -> list[Chunk]:
-        self._tail += data
-        if len(self._tail) > MAX_EVENT_BYTES:
-            self._fail(self._endpoint.garbage("an event that is too long"))
-        return []
 
     def _take(self, payload: bytes) -> None:
         try:
@@ -176,23 +120,6 @@ class ChatStream:
         self._mended = True
         return self._take_completion(mended)
 
-    def _take_odd_line(self, line: bytes) -> None:
-        """Ignore comments and the other fields of an event; note a line that is not a field at all."""
-        line = line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
-        if line[:5] == b"data:":
-            self._take(line[5:])
-        elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
-            self._strayed = True
-
-    def _take_last_line(self, line: bytes) -> None:
-        """Handle a last line without a line break: it may be complete; if it does not decode, the answer was cut."""
-        if line[:5] != b"data:":
-            return self._take_odd_line(line)
-        self._take(line[5:])
-        if self.failure is not None and self.failure.code == "model_garbage":
-            self.failure = self._cut()
-        return None
-
     def _finish(self) -> None:
         if self._mended and not (self._batch.used or self._usage or self._finish_reason):
             return self._fail(self._endpoint.garbage("an answer of which nothing could be read"))
@@ -202,54 +129,6 @@ class ChatStream:
         reason = self._finish_reason or ("tool_calls" if self._tool_calls.any else "other")
         self._batch.append(Finished(_REASONS.get(reason, "other")))
         return None
-
-    def _cut(self) -> ModelError:
-        return self._endpoint.cut()
-
-    def _fail(self, failure: ModelError) -> None:
-        self.over = True
-        self.failure = failure
-
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            log.warning("the model at %s sent a malformed chunk; its unreadable parts are dropped", self._endpoint.host)
-
-
-class _Batch:
-    """The chunks of one read, with consecutive pieces of the same kind joined."""
-
-    def __init__(self) -> None:
-        self.used = False
-        """Whether any chunk of the answer was added yet."""
-        self._chunks: list[Chunk] = []
-        self._kind: type[TextDelta] | type[ReasoningDelta] | int = TextDelta
-        self._parts: list[str] = []
-
-    def add(self, kind: type[TextDelta] | type[ReasoningDelta] | int, text: str) -> None:
-        """Add a piece of text, of reasoning, or of the arguments of the tool call with this index."""
-        if kind is not self._kind:
-            self._join()
-            self._kind = kind
-        self._parts.append(text)
-        self.used = True
-
-    def append(self, chunk: Chunk) -> None:
-        self._join()
-        self.used = True
-        self._chunks.append(chunk)
-
-    def drain(self) -> list[Chunk]:
-        self._join()
-        chunks, self._chunks = self._chunks, []
-        return chunks
-
-    def _join(self) -> None:
-        if self._parts:
-            text = "".join(self._parts)
-            self._parts.clear()
-            kind = self._kind
-            self._chunks.append(ToolCallDelta(kind, text) if isinstance(kind, int) else kind(text))
 
 
 class _ToolCalls:
@@ -268,7 +147,7 @@ class _ToolCalls:
     def any(self) -> bool:
         return bool(self._ids)
 
-    def take(self, call: ChatToolCall, batch: _Batch) -> None:
+    def take(self, call: ChatToolCall, batch: ChunkBatch) -> None:
         name = (call.function.name if call.function else None) or ""
         arguments = (call.function.arguments if call.function else None) or ""
         place = self._place(call, name)
@@ -288,7 +167,7 @@ class _ToolCalls:
             return None
         return place
 
-    def _open(self, call: ChatToolCall, name: str, arguments: str, batch: _Batch) -> None:
+    def _open(self, call: ChatToolCall, name: str, arguments: str, batch: ChunkBatch) -> None:
         place = len(self._ids)
         tool_call_id = call.id or self._new_id()
         self._ids.append(tool_call_id)

@@ -12,9 +12,10 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.chat_failure import Origin
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelError
-from holdfast.models.openai_compatible import OpenAICompatible
 
 PREFIX: Final = "copilot"
 URL_VARIABLE: Final = "COPILOT_API_URL"
@@ -54,11 +55,11 @@ class CopilotEndpoint:
     def __repr__(self) -> str:
         return "CopilotEndpoint(***)"
 
-    def open(self, model: str, *, token: str | None = None) -> OpenAICompatible:
+    def open(self, model: str, *, token: str | None = None) -> HttpModel:
         """The model, without calling it yet. Raises `ModelNotUsable`."""
-        return OpenAICompatible(
+        return HttpModel(
+            ChatCompletions(model),
             base_url=self._base_url,
-            model=model,
             name=f"{PREFIX}/{model}",
             api_key=token or self._token,
             origin=ORIGIN,
@@ -75,9 +76,9 @@ class CopilotEndpoint:
         return list(models)
 
     async def _fetch_list(self, token: str | None) -> list[dict[str, Any]]:
-        async with OpenAICompatible(
+        async with HttpModel(
+            ChatCompletions(""),
             base_url=self._base_url,
-            model="",
             name=PREFIX,
             api_key=token or self._token,
             origin=ORIGIN,

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.events.context import AssistantTurn as AssistantTurn
 from holdfast.events.context import ContextMessage as ContextMessage
+from holdfast.events.context import Reasoning as Reasoning
 from holdfast.events.context import SystemText as SystemText
 from holdfast.events.context import ToolOutcome as ToolOutcome
 from holdfast.events.context import ToolSpec as ToolSpec
@@ -48,8 +49,9 @@ def _size(message: ContextMessage) -> int:
             return EACH + len(text)
         case UserText(text, images) | ToolOutcome(_, text, images):
             return EACH + len(text) + sum(len(image.data) for image in images)
-        case AssistantTurn(text, tool_calls):
-            return EACH + len(text) + sum(EACH + len(use.arguments) for use in tool_calls)
+        case AssistantTurn(text, tool_calls, reasoning):
+            written = len(text) + sum(EACH + len(use.arguments) for use in tool_calls)
+            return EACH + written + sum(len(piece.text) + len(piece.opaque) for piece in reasoning)
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -58,6 +60,13 @@ class TextDelta(msgspec.Struct, frozen=True):
 
 class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
+
+
+class ReasoningEnd(msgspec.Struct, frozen=True):
+    """The end of a block of reasoning, with the provider's own data about it. Without any `ReasoningDelta` before it,
+    the block has nothing that people can read."""
+
+    opaque: str
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True):
@@ -75,6 +84,9 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
+    """The part of `input_tokens` that was read from the provider's cache."""
+    cache_write_tokens: int | None = None
+    """The part of `input_tokens` that was written into the provider's cache."""
     reasoning_tokens: int | None = None
     cost_microdollars: int | None = None
 
@@ -83,7 +95,7 @@ class Finished(msgspec.Struct, frozen=True):
     reason: Literal["stop", "length", "tool_calls", "content_filter", "other"]
 
 
-Chunk = TextDelta | ReasoningDelta | ToolCallDelta | TokenUsage | Finished
+Chunk = TextDelta | ReasoningDelta | ReasoningEnd | ToolCallDelta | TokenUsage | Finished
 
 ErrorCode = Literal[
     "model_unreachable",
@@ -93,6 +105,7 @@ ErrorCode = Literal[
     "model_unavailable",
     "model_unauthorized",
     "model_refused",
+    "model_context_exceeded",
     "model_garbage",
     "model_failed",
 ]
@@ -124,6 +137,11 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """The model's name in the log and in the ledger."""
+        ...
+
+    @property
+    def reasoning_source(self) -> str:
+        """Identifies the provider and the model: opaque reasoning is sent back only to where it came from."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:

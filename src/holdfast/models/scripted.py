@@ -175,6 +175,10 @@ class ScriptedModel:
     def name(self) -> str:
         return self._name
 
+    @property
+    def reasoning_source(self) -> str:
+        return self._name
+
     async def __aenter__(self) -> Self:
         return self
 

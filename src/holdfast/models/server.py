@@ -25,6 +25,7 @@ from holdfast.models.model import (
     ContextMessage,
     Finished,
     ReasoningDelta,
+    ReasoningEnd,
     SystemText,
     TextDelta,
     TokenUsage,
@@ -295,7 +296,7 @@ def _delta(piece: Chunk) -> dict[str, Any]:
         case ToolCallDelta(index, arguments, tool_call_id, name):
             function = {"name": name, "arguments": arguments}
             return {"tool_calls": [{"index": index, "id": tool_call_id, "type": "function", "function": function}]}
-        case TokenUsage() | Finished():
+        case ReasoningEnd() | TokenUsage() | Finished():
             return {}
 
 
@@ -311,6 +312,8 @@ def _completion(model: str, chunks: Iterable[Chunk]) -> dict[str, Any]:
                 message["reasoning_content"] = message.get("reasoning_content", "") + text
             case ToolCallDelta():
                 _add_tool_call(message.setdefault("tool_calls", []), chunk)
+            case ReasoningEnd():
+                pass
             case TokenUsage():
                 whole["usage"] = _usage(chunk)
             case Finished(reason):

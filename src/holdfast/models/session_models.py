@@ -17,12 +17,13 @@ import msgspec
 from holdfast.events.session import Provider
 from holdfast.models import own_provider
 from holdfast.models.catalogue import max_tokens_field, open_model, thinking_field
+from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.choice import ModelChoice
 from holdfast.models.copilot_endpoint import PREFIX, CopilotEndpoint
 from holdfast.models.credentials import Credentials, ProviderSecrets
 from holdfast.models.errors import ModelNotUsable
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
-from holdfast.models.openai_compatible import OpenAICompatible
 
 MAX_OPEN: Final = 64
 """Models with open connections. Beyond that, the least recently used model loses its connections."""
@@ -97,7 +98,7 @@ class SessionModels:
         self._open.move_to_end(key)
         if len(self._open) > MAX_OPEN:
             _, least_used = self._open.popitem(last=False)
-            if isinstance(least_used, OpenAICompatible):
+            if isinstance(least_used, HttpModel):
                 await least_used.retire()
         return model
 
@@ -120,16 +121,14 @@ def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
     headers = dict(secrets.headers)
     if provider.type == "azure" and secrets.api_key and not secrets.bearer_token:
         headers["api-key"] = secrets.api_key
-    return OpenAICompatible(
+    return HttpModel(
+        ChatCompletions(model, max_tokens_field(base_url), thinking_field(base_url)),
         base_url=base_url,
-        model=model,
         name=name,
         api_key=secrets.bearer_token or (secrets.api_key if provider.type != "azure" else None),
         headers=headers,
         query=own_provider.query_of(provider),
         origin=own_provider.ORIGIN,
-        max_tokens_field=max_tokens_field(base_url),
-        thinking_field=thinking_field(base_url),
     )
 
 
@@ -143,6 +142,10 @@ class RefusingModel:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def reasoning_source(self) -> str:
+        return ""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         yield self._refused()

@@ -5,10 +5,12 @@ import msgspec
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position
+from holdfast.events.message import without_opaque
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event of the log as it is stored, without text that was added to a message for the model alone."""
+    """An event of the log as it is stored, without text that was added to a message for the model alone, and without
+    the parts of reasoning that only its provider can read."""
 
     position: int
     id: str
@@ -19,8 +21,8 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of(cls, event: Event) -> "EventView":
-        """The view of an event with all of its data, also the text that was added for the model."""
-        name, version, data = codec.encode(event.body)
+        """The view of an event with the text that was added for the model, and without opaque parts of reasoning."""
+        name, version, data = codec.encode(without_opaque(event.body))
         return cls(
             position=event.position, id=event.id, time=event.time, type=name, version=version, data=msgspec.Raw(data)
         )

@@ -6,9 +6,11 @@ that does not follow on the cursor (one was lost, or another process wrote) send
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
+from msgspec.structs import replace
+
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
-from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock
+from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock, without_opaque
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live, Lost, Progress, Subscription
 from holdfast.server.errors import NotFound
 from holdfast.store.store import CaughtUp, Cursor, Segment, Store
@@ -132,7 +134,7 @@ class Reader:
                 yield from self._delta(delta)
             self._message_id, self._block, self._offset = None, 0, 0
         self._position = event.position
-        yield event
+        yield _shown(event)
 
     def _delta(self, delta: Delta) -> Iterator[Delta]:
         """The unread part of a delta; moves the cursor after it."""
@@ -185,12 +187,19 @@ def as_read(event: Event) -> Iterator[Reading]:
     """The readings of an event for a reader that has read nothing of its message before."""
     if isinstance(event.body, AssistantMessage):
         yield from _rest_of(event.body)
-    yield event
+    yield _shown(event)
+
+
+def _shown(event: Event) -> Event:
+    body = without_opaque(event.body)
+    return event if body is event.body else replace(event, body=body)
 
 
 def _rest_of(body: AssistantMessage) -> Iterator[Delta]:
     """A whole message as deltas, one for each block. The cursor drops the parts that were read before."""
     for number, block in enumerate(body.blocks):
+        if isinstance(block, ReasoningBlock) and not block.text:
+            continue  # Nothing of it was ever streamed: only its provider can read it.
         yield _block_delta(body.message_id, number, block)
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.context import Reasoning
 from holdfast.events.event import Event
 from holdfast.events.ids import Position, RequestId, ToolCallId
 from holdfast.session.notices import notice_text
@@ -37,7 +38,7 @@ from holdfast.session.state import (
 NO_WORKER = "no_eligible_worker"
 """The type of the note that tells readers that no process can run their session."""
 
-FOLD_VERSION = 9
+FOLD_VERSION = 10
 """Raised whenever the meaning of a state changes; snapshots of older versions are ignored."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -83,8 +84,8 @@ def _keep_last_reply(state: State) -> None:
     last = state.last_reply()
     if last is None:
         state.history = []
-    elif len(state.history) > 1 or last.text:
-        last.text = ""
+    elif len(state.history) > 1 or last.text or last.reasoning:
+        last.text, last.reasoning = "", ()
         state.history = [last]
     if state.turn is not None:
         state.turn.same_calls.clear()
@@ -344,7 +345,10 @@ def _answered(state: State, body: message.AssistantMessage, position: Position) 
     text = "".join(block.text for block in body.blocks if isinstance(block, message.TextBlock))
     blocks = [block for block in body.blocks if isinstance(block, message.ToolCallBlock)]
     calls = [ToolCall(block.tool_call_id, block.name, block.arguments) for block in blocks]
-    state.history.append(ModelReply(position, body.message_id, text, calls, body.interrupted))
+    reasoning = () if body.interrupted or not body.reasoning_source else _reasoning(body.blocks)
+    state.history.append(
+        ModelReply(position, body.message_id, text, calls, body.interrupted, reasoning, body.reasoning_source)
+    )
     state.calls_open = state.calls_open or bool(calls)
     if state.turn and not body.interrupted:
         state.turn.failure = None
@@ -352,6 +356,22 @@ def _answered(state: State, body: message.AssistantMessage, position: Position) 
         for block in blocks:
             key = same_call_key(block)
             state.turn.same_calls[key] = state.turn.same_calls.get(key, 0) + 1
+
+
+def _reasoning(blocks: Iterable[message.Block]) -> tuple[Reasoning, ...]:
+    """The reasoning with opaque parts, each piece with its place in the answer."""
+    found: list[Reasoning] = []
+    text_before = calls_before = 0
+    for block in blocks:
+        match block:
+            case message.TextBlock(text=text):
+                text_before += len(text)
+            case message.ToolCallBlock():
+                calls_before += 1
+            case message.ReasoningBlock(text=text, opaque=opaque):
+                if opaque:
+                    found.append(Reasoning(text, opaque, text_before, calls_before))
+    return tuple(found)
 
 
 def _opened(state: State, opened: OpenRequest) -> None:

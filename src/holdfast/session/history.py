@@ -72,8 +72,9 @@ def _size(item: HistoryItem) -> int:
             return EACH + len(added) + len(text)
         case Note(text=text):
             return EACH + len(text)
-        case ModelReply(text=text, calls=calls):
-            return EACH + len(text) + sum(EACH + len(call.arguments) + len(call.result or "") for call in calls)
+        case ModelReply(text=text, calls=calls, reasoning=reasoning):
+            called = sum(EACH + len(call.arguments) + len(call.result or "") for call in calls)
+            return EACH + len(text) + called + sum(len(piece.text) + len(piece.opaque) for piece in reasoning)
 
 
 def _messages(item: HistoryItem, seed: str) -> list[ContextMessage]:
@@ -90,11 +91,11 @@ def _messages(item: HistoryItem, seed: str) -> list[ContextMessage]:
 
 
 def _answer_with_results(reply: ModelReply, seed: str) -> list[ContextMessage]:
-    if not reply.text and not reply.calls:
+    if not reply.text and not reply.calls and not reply.reasoning:
         return []
     uses = tuple(ToolUse(call.tool_call_id, call.name, call.arguments) for call in reply.calls)
     results = [ToolOutcome(call.tool_call_id, _result(call, seed), call.images) for call in reply.calls]
-    return [AssistantTurn(reply.text, uses), *results]
+    return [AssistantTurn(reply.text, uses, reply.reasoning, reply.reasoning_source), *results]
 
 
 def _result(call: ToolCall, seed: str) -> str:

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.events import message, request, session, task, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.context import Reasoning
 from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, NoteReason, ToolCallBlock
@@ -147,6 +148,9 @@ class ModelReply(msgspec.Struct, tag="reply", dict=True):
     text: str
     calls: list[ToolCall]
     interrupted: bool = False
+    reasoning: tuple[Reasoning, ...] = ()
+    """The reasoning that its provider wants back."""
+    reasoning_source: str = ""
 
     def call(self, tool_call_id: ToolCallId) -> ToolCall | None:
         """The call with this id; the first one if a model used the id several times."""

@@ -11,14 +11,25 @@ import msgspec
 from holdfast.events import codec
 from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import Block, BlockKind, ReasoningBlock, TextBlock, ToolCallBlock
-from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from holdfast.models.model import Chunk, Finished, ReasoningDelta, ReasoningEnd, TextDelta, TokenUsage, ToolCallDelta
 from holdfast.store.store import Segment
 
 
 class _OpenBlock:
     """A block that may still grow. `unwritten` holds the text that is in no segment yet."""
 
-    __slots__ = ("began", "ended", "is_whole", "kind", "name", "pieces", "tool_call_id", "unwritten", "written_bytes")
+    __slots__ = (
+        "began",
+        "ended",
+        "is_whole",
+        "kind",
+        "name",
+        "opaque",
+        "pieces",
+        "tool_call_id",
+        "unwritten",
+        "written_bytes",
+    )
 
     def __init__(self, kind: BlockKind, tool_call_id: str = "", name: str = "", *, began: float = 0.0) -> None:
         self.kind: BlockKind = kind
@@ -26,6 +37,7 @@ class _OpenBlock:
         self.ended: float | None = None
         self.tool_call_id = tool_call_id
         self.name = name
+        self.opaque = ""
         self.pieces: list[str] = []
         self.unwritten: list[str] = []
         self.written_bytes = 0
@@ -60,6 +72,8 @@ class AnswerBuffer:
                 case ReasoningDelta(text=text):
                     if text:
                         self._append(self._last_of_kind("reasoning"), text)
+                case ReasoningEnd(opaque=opaque):
+                    self._end_reasoning(opaque)
                 case ToolCallDelta():
                     self._append(self._call_block(chunk), chunk.arguments)
                 case TokenUsage():
@@ -127,10 +141,17 @@ class AnswerBuffer:
         return block
 
     def _last_of_kind(self, kind: BlockKind) -> _OpenBlock:
-        if not self._blocks or self._blocks[-1].kind != kind:
+        if not self._blocks or self._blocks[-1].kind != kind or self._blocks[-1].opaque:
             began = self._monotonic() if kind == "reasoning" else 0.0
             return self._open(_OpenBlock(kind, began=began))
         return self._blocks[-1]
+
+    def _end_reasoning(self, opaque: str) -> None:
+        """Close the block of reasoning. What follows is another block, even if it is reasoning too."""
+        block = self._last_of_kind("reasoning")
+        block.opaque = opaque
+        self._close_reasoning()
+        block.is_whole = True
 
     def _close_reasoning(self) -> None:
         last = self._blocks[-1] if self._blocks else None
@@ -179,7 +200,7 @@ def _finished_block(block: _OpenBlock) -> Block:
         case "text":
             return TextBlock(text=text)
         case "reasoning":
-            return ReasoningBlock(text=text, duration_ms=_duration_ms(block))
+            return ReasoningBlock(text=text, duration_ms=_duration_ms(block), opaque=block.opaque)
         case "tool_call":
             return ToolCallBlock(tool_call_id=ToolCallId(block.tool_call_id), name=block.name, arguments=text)
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from holdfast.events import message, tool
 from holdfast.events.body import Body
-from holdfast.events.message import ToolCallBlock
+from holdfast.events.message import ReasoningBlock, ToolCallBlock
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 from holdfast.session.actions import Append, CallModel
 from holdfast.session.inputs import Inputs
@@ -38,7 +38,7 @@ async def call_model(session: HeldSession, call: CallModel, model: Model, reques
     else:
         raise_if_cancelled()
         session.call_in_flight = None
-        await _record_answer(session, answer, model.name, max(0, session.clock.now_ms() - started))
+        await _record_answer(session, answer, model, max(0, session.clock.now_ms() - started))
 
 
 async def _receive_in_span(session: HeldSession, answer: AnswerBuffer, model: Model, request: ModelRequest) -> None:
@@ -144,11 +144,11 @@ class SegmentWriter:
                 await self._session.commit_segments(segments)
 
 
-async def _record_answer(session: HeldSession, answer: AnswerBuffer, model_name: str, duration_ms: int) -> None:
+async def _record_answer(session: HeldSession, answer: AnswerBuffer, model: Model, duration_ms: int) -> None:
     """Commit as one unit: the message, its usage, its tool calls and, if it has none, the end of its step and turn."""
     while True:
         await session.refresh_inbox()
-        message_events = _message_events(answer, model_name, duration_ms)
+        message_events = _message_events(answer, model, duration_ms)
         following: list[Body] = []
         inputs = Inputs(new_id=session.new_id, now=session.clock.now_ms(), bounds=session.bounds, inbox=session.inbox)
         if not answer.calls() and session.state.turn and not session.has_stop():
@@ -162,22 +162,25 @@ async def _record_answer(session: HeldSession, answer: AnswerBuffer, model_name:
             return
 
 
-def _message_events(answer: AnswerBuffer, model_name: str, duration_ms: int) -> list[Body]:
-    usage = answer.usage
+def _message_events(answer: AnswerBuffer, model: Model, duration_ms: int) -> list[Body]:
+    usage, blocks = answer.usage, answer.blocks()
+    has_opaque = any(isinstance(block, ReasoningBlock) and block.opaque for block in blocks)
     return [
         message.AssistantMessage(
             message_id=answer.message_id,
-            blocks=answer.blocks(),
-            model=model_name,
+            blocks=blocks,
+            model=model.name,
+            reasoning_source=model.reasoning_source if has_opaque else "",
             finish_reason=answer.finish_reason,
             duration_ms=duration_ms,
         ),
         message.Usage(
             message_id=answer.message_id,
-            model=model_name,
+            model=model.name,
             input_tokens=usage.input_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
             cache_read_tokens=usage.cache_read_tokens if usage else None,
+            cache_write_tokens=usage.cache_write_tokens if usage else None,
             reasoning_tokens=usage.reasoning_tokens if usage else None,
             cost_microdollars=usage.cost_microdollars if usage else None,
             attempt=answer.attempt,

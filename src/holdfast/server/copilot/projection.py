@@ -515,7 +515,7 @@ def _reasoning(body: message.AssistantMessage) -> list[_Shown]:
             ephemeral=True,
         )
         for number, block in enumerate(body.blocks)
-        if isinstance(block, message.ReasoningBlock)
+        if isinstance(block, message.ReasoningBlock) and block.text
     ]
 
 

@@ -160,7 +160,8 @@ def _blocks(blocks: tuple[Block, ...]) -> Iterator[BlockView]:
             case TextBlock(text=text):
                 yield TextView(text=text)
             case ReasoningBlock(text=text):
-                yield ReasoningView(text=text)
+                if text:
+                    yield ReasoningView(text=text)
             case _:
                 yield ToolCallView(tool_call_id=block.tool_call_id, name=block.name, arguments=block.arguments)
 

@@ -17,7 +17,7 @@ from holdfast.events import codec
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position
-from holdfast.events.message import UserMessage
+from holdfast.events.message import UserMessage, without_opaque
 from holdfast.live.live import Changed, Delta, Progress
 from holdfast.protocol.event import EventPage, EventView
 from holdfast.protocol.queue import QueuedView
@@ -155,8 +155,8 @@ def event_view(event: Event) -> EventView:
 
 
 def _as_typed(body: Body) -> Body:
-    """A message without the text that was added for the model, and without the bounds of its sender: readers get the
-    person's own words."""
+    """A message without the text that was added for the model, without the bounds of its sender, and without the opaque
+    parts of its reasoning: readers get the words of the person and of the model."""
     if isinstance(body, UserMessage) and (body.added or body.model_text or body.bounds is not None):
         return msgspec.structs.replace(body, added="", model_text="", bounds=None)
-    return body
+    return without_opaque(body)

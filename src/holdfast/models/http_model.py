@@ -1,7 +1,8 @@
-"""Models behind OpenAI's chat completions protocol: OpenAI itself, OpenRouter, Ollama, vLLM and many more.
+"""Models behind an HTTP API, in any of its wires: chat completions, Anthropic's Messages, OpenAI's Responses.
 
-Each answer is one HTTP call, which closes with its iterator. The key goes to the base URL's host and nowhere else: not
-to the target of a redirect, nor into a message, a repr or a log.
+A wire encodes the call and decodes the answer; everything about the connection is here. Each answer is one HTTP call,
+which closes with its iterator. The key goes to the base URL's host and nowhere else: not to the target of a redirect,
+nor into a message, a repr or a log.
 
 It imports aiohttp (a fifth of a second): import it only where a model is opened.
 """
@@ -11,7 +12,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 from urllib.parse import urlencode
 
 import aiohttp
@@ -20,13 +21,10 @@ from multidict import CIMultiDict
 from holdfast.large_work import beside_if_large
 from holdfast.models.address import host_of
 from holdfast.models.chat_failure import ModelEndpoint, Origin, retry_after_seconds
-from holdfast.models.chat_request import MaxTokensField, ThinkingField, encode_messages, encode_request
-from holdfast.models.chat_stream import ChatStream
 from holdfast.models.errors import BadHeader
 from holdfast.models.headers import check_headers, is_sendable
 from holdfast.models.model import Chunk, ModelError, ModelRequest
-
-__all__ = ["OpenAICompatible", "encode_messages"]
+from holdfast.models.streamed_answer import StreamedAnswer
 
 MAX_ERROR_BYTES = 64 * 1024
 """The part of an error response that is read: more than any provider's message."""
@@ -41,14 +39,40 @@ END_GRACE_SECONDS = 0.1
 """How long to wait for the end of the response after a complete answer, so that the connection can be reused."""
 
 
-class OpenAICompatible:
-    """A model behind a chat completions API. Use it as a context manager, or `close` it."""
+class ModelWire(Protocol):
+    """The protocol of an API for one model: what a call sends, and how its answer is read."""
+
+    @property
+    def model(self) -> str:
+        """The model's name in a call."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The path of a call, below the base URL."""
+        ...
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        """The headers of every request, with the key if there is one."""
+        ...
+
+    def encode(self, request: ModelRequest, *, reasoning_source: str) -> bytes:
+        """The body of a call. Reasoning of another source than this one is left out."""
+        ...
+
+    def answer(self, endpoint: ModelEndpoint) -> StreamedAnswer:
+        """The decoder of one answer."""
+        ...
+
+
+class HttpModel:
+    """A model behind an HTTP API. Use it as a context manager, or `close` it."""
 
     def __init__(
         self,
+        wire: ModelWire,
         *,
         base_url: str,
-        model: str,
         name: str,
         api_key: str | None = None,
         headers: Mapping[str, str] = {},
@@ -56,30 +80,31 @@ class OpenAICompatible:
         origin: Origin | None = None,
         connect_timeout_seconds: float = 10.0,
         read_timeout_seconds: float = 120.0,
-        max_tokens_field: MaxTokensField = "max_tokens",
-        thinking_field: ThinkingField = "reasoning_effort",
     ) -> None:
+        self._wire = wire
         self._name = name
-        self._model = model
         self._base_url = base_url.rstrip("/")
         self._query = f"?{urlencode(query)}" if query else ""
-        self._headers = _headers(api_key, headers)
+        self._headers = _headers(wire.headers(api_key), headers)
         secrets = (api_key or "", *headers.values())
         self._endpoint = ModelEndpoint(host=host_of(base_url), secrets=secrets, origin=origin)
+        self._reasoning_source = f"{self._endpoint.host}{wire.path} {wire.model}"
         self._connect_timeout_seconds = connect_timeout_seconds
         self._read_timeout_seconds = read_timeout_seconds
-        self._max_tokens_field = max_tokens_field
-        self._thinking_field = thinking_field
         self._session: aiohttp.ClientSession | None = None
         self._calls = 0
         self._is_retired = False
 
     def __repr__(self) -> str:
-        return f"OpenAICompatible(name={self._name!r}, host={self._endpoint.host!r})"
+        return f"HttpModel(name={self._name!r}, host={self._endpoint.host!r})"
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def reasoning_source(self) -> str:
+        return self._reasoning_source
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,19 +127,14 @@ class OpenAICompatible:
             await self.close()
 
     def _encoded(self, request: ModelRequest) -> bytes:
-        return encode_request(
-            request,
-            model=self._model,
-            max_tokens_field=self._max_tokens_field,
-            thinking_field=self._thinking_field,
-        )
+        return self._wire.encode(request, reasoning_source=self._reasoning_source)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`."""
         endpoint = self._endpoint_of(request)
         body = await beside_if_large(request.size(), lambda: self._encoded(request))
-        url = f"{self._base_url}/chat/completions{self._query}"
-        answer = ChatStream(endpoint)
+        url = f"{self._base_url}{self._wire.path}{self._query}"
+        answer = self._wire.answer(endpoint)
         self._calls += 1
         try:
             sending = self._opened().post(url, data=body, headers=request.headers or None, allow_redirects=False)
@@ -199,7 +219,7 @@ async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: ModelEndpo
         raise endpoint.garbage("a web page", status=200)
 
 
-def _whole(answer: ChatStream, body: bytes, endpoint: ModelEndpoint) -> list[Chunk]:
+def _whole(answer: StreamedAnswer, body: bytes, endpoint: ModelEndpoint) -> list[Chunk]:
     if len(body) >= MAX_ANSWER_BYTES:
         raise endpoint.garbage("an answer that is too long")
     return answer.whole(body)
@@ -226,7 +246,7 @@ def _is_json(response: aiohttp.ClientResponse) -> bool:
     return response.content_type == "application/json"
 
 
-def _headers(api_key: str | None, headers: Mapping[str, str]) -> CIMultiDict[str]:
+def _headers(of_wire: Mapping[str, str], headers: Mapping[str, str]) -> CIMultiDict[str]:
     sent = CIMultiDict(
         {
             "Content-Type": "application/json",
@@ -236,8 +256,7 @@ def _headers(api_key: str | None, headers: Mapping[str, str]) -> CIMultiDict[str
             "User-Agent": "holdfast",
         }
     )
-    if api_key:
-        sent["Authorization"] = f"Bearer {api_key}"
+    sent.update(of_wire)
     check_headers(headers, may_authorize=True)
     sent.update(headers)
     if not all(map(is_sendable, sent.values())):

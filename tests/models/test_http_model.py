@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.errors import BadBaseUrl, ModelNotUsable
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelError, TextDelta, TokenUsage
-from holdfast.models.openai_compatible import OpenAICompatible
 from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall
 from holdfast.models.server import ModelServer
 from tests.models.answers import (
@@ -51,8 +52,8 @@ def failing(kind: FailureKind, **how: Any) -> Script:
     return only(Reply(text="one two three", fail=Failure(kind=kind, **how)))
 
 
-def model_at(url: str, **settings: Any) -> OpenAICompatible:
-    return OpenAICompatible(**{"base_url": url, "model": "m", "name": "openai/m", "api_key": KEY, **settings})
+def model_at(url: str, **settings: Any) -> HttpModel:
+    return HttpModel(ChatCompletions("m"), **{"base_url": url, "name": "openai/m", "api_key": KEY, **settings})
 
 
 async def error_at(url: str, *, stream: bool = True, **settings: Any) -> ModelError:
