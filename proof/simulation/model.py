@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.events.ids import Key, Owner
 from holdfast.events.session import ClientTool
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import (
     AssistantTurn,
     Chunk,
@@ -51,6 +52,10 @@ class SimulatedModel:
     @property
     def reasoning_source(self) -> str:
         return "simulated"
+
+    @property
+    def info(self) -> ModelInfo:
+        return UNKNOWN
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         world, number = self._world, self._world.next_number()

@@ -12,6 +12,7 @@ from holdfast.events.message import AssistantMessage, CallFailed, Noted, Reasoni
 from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import Aborted, TurnEnded
+from holdfast.models.info import UNKNOWN
 from holdfast.models.model import Chunk, Finished, ModelRequest, ToolCallDelta
 from holdfast.models.scripted import Failure, FailureKind, Reply, ScriptedCall
 from holdfast.models.server import ModelServer
@@ -93,6 +94,7 @@ class Tireless:
 
     name = "tireless"
     reasoning_source = ""
+    info = UNKNOWN
 
     def __init__(self) -> None:
         self.calls = 0

@@ -14,6 +14,7 @@ from holdfast.events.request import PermissionCompleted
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import TurnEnded, TurnWaiting
 from holdfast.live.live import Delta
+from holdfast.models.info import UNKNOWN
 from holdfast.models.model import Chunk, Finished, ModelError, ModelRequest, TextDelta
 from holdfast.models.scripted import Reply, ScriptedCall
 from holdfast.server.errors import Invalid
@@ -170,6 +171,7 @@ class StubbornModel:
 
     name = "stubborn"
     reasoning_source = ""
+    info = UNKNOWN
 
     def __init__(self, error: ModelError | None = None) -> None:
         self._error = error
@@ -314,6 +316,7 @@ async def test_the_turn_after_one_that_could_not_be_loaded_runs_with_the_whole_h
     class Listening:
         name = "listening"
         reasoning_source = ""
+        info = UNKNOWN
 
         async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
             heard.append(" ".join(str(said) for said in request.messages))

@@ -23,6 +23,7 @@ from holdfast.models.address import host_of
 from holdfast.models.chat_failure import ModelEndpoint, Origin, retry_after_seconds
 from holdfast.models.errors import BadHeader
 from holdfast.models.headers import check_headers, is_sendable
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import Chunk, ModelError, ModelRequest
 from holdfast.models.streamed_answer import StreamedAnswer
 
@@ -74,6 +75,7 @@ class HttpModel:
         *,
         base_url: str,
         name: str,
+        info: ModelInfo = UNKNOWN,
         api_key: str | None = None,
         headers: Mapping[str, str] = {},
         query: Mapping[str, str] = {},
@@ -83,6 +85,7 @@ class HttpModel:
     ) -> None:
         self._wire = wire
         self._name = name
+        self._info = info
         self._base_url = base_url.rstrip("/")
         self._query = f"?{urlencode(query)}" if query else ""
         self._headers = _headers(wire.headers(api_key), headers)
@@ -105,6 +108,10 @@ class HttpModel:
     @property
     def reasoning_source(self) -> str:
         return self._reasoning_source
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from holdfast.events.context import ToolOutcome as ToolOutcome
 from holdfast.events.context import ToolSpec as ToolSpec
 from holdfast.events.context import ToolUse as ToolUse
 from holdfast.events.context import UserText as UserText
+from holdfast.models.info import ModelInfo
 
 EACH = 200
 """The fixed cost of encoding a message, in characters."""
@@ -34,6 +35,13 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     `reasoning_effort`."""
     headers: dict[str, str] = {}
     """Headers of this call alone. They may hold secrets."""
+    cache_key: str = ""
+    """The same for every call of a conversation: providers that keep their caches apart route calls by it."""
+    cache_anchor: int | None = None
+    """The index of a message whose end stays the same for many calls: a provider that caches up to marked places has a
+    mark there as well as at the last message. None: only at the last message."""
+    marks_cache: bool = True
+    """Whether to mark places for the provider's cache, and to send `cache_key`."""
 
     def size(self) -> int:
         """The approximate number of characters to send."""
@@ -122,6 +130,7 @@ class ModelError(Exception):
         retryable: bool,
         status: int | None = None,
         retry_after_seconds: float | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -129,6 +138,8 @@ class ModelError(Exception):
         self.retryable = retryable
         self.status = status
         self.retry_after_seconds = retry_after_seconds
+        self.window = window
+        """The model's window in tokens, if the provider named it: with `model_context_exceeded`."""
 
 
 class Model(Protocol):
@@ -142,6 +153,11 @@ class Model(Protocol):
     @property
     def reasoning_source(self) -> str:
         """Identifies the provider and the model: opaque reasoning is sent back only to where it came from."""
+        ...
+
+    @property
+    def info(self) -> ModelInfo:
+        """The facts about the model, as far as they are known."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:

@@ -25,6 +25,7 @@ import msgspec
 
 from holdfast.events.codec import to_bytes
 from holdfast.events.quote import unmarked
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import (
     AssistantTurn,
     Chunk,
@@ -178,6 +179,10 @@ class ScriptedModel:
     @property
     def reasoning_source(self) -> str:
         return self._name
+
+    @property
+    def info(self) -> ModelInfo:
+        return UNKNOWN
 
     async def __aenter__(self) -> Self:
         return self

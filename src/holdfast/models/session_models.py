@@ -23,6 +23,7 @@ from holdfast.models.copilot_endpoint import PREFIX, CopilotEndpoint
 from holdfast.models.credentials import Credentials, ProviderSecrets
 from holdfast.models.errors import ModelNotUsable
 from holdfast.models.http_model import HttpModel
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 
 MAX_OPEN: Final = 64
@@ -146,6 +147,10 @@ class RefusingModel:
     @property
     def reasoning_source(self) -> str:
         return ""
+
+    @property
+    def info(self) -> ModelInfo:
+        return UNKNOWN
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         yield self._refused()

@@ -1,0 +1,28 @@
+"""The facts about a model that calls and sessions depend on."""
+
+from typing import Final
+
+import msgspec
+
+DEFAULT_WINDOW: Final = 128_000
+"""The window, in tokens, of a model that nobody knows: most models of today have at least this."""
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one model, and what it takes."""
+
+    window: int = DEFAULT_WINDOW
+    """Input and output of a call together have at most this many tokens."""
+    max_output: int | None = None
+    """The longest answer in tokens; None if nobody knows."""
+    takes_images: bool = True
+    takes_tools: bool = True
+    takes_thinking: bool = True
+    takes_cache_marks: bool = False
+    """Its chat completions take Anthropic's cache marks, as Claude's do through OpenRouter."""
+    is_known: bool = False
+    """Whether these are facts about this model, and not defaults."""
+
+
+UNKNOWN: Final = ModelInfo()
+"""A model that nobody knows."""
