@@ -15,7 +15,8 @@ from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, Scripted
 from holdfast.server.errors import NotFound
 from holdfast.store.grants import GrantOrigin
 from tests.cli.processes import Place as Desk
-from tests.faults.world import comes_true, note_beside, runtime_on
+from tests.faults.world import note_beside, runtime_on
+from tests.faults.world import until_idle as turn_over
 from tests.http.test_requests import until_idle
 from tests.http.world import Client
 
@@ -105,7 +106,8 @@ async def test_an_always_that_is_revoked_before_its_answer_is_promoted_holds_now
         assert await idle.permissions() == ()
     async with runtime_on(database, writer()) as last:
         session = last.open(asking.id)
-        await comes_true(lambda: (tmp_path / "a.txt").exists())
+        await turn_over(session)
+        assert (tmp_path / "a.txt").exists()
         assert await session.permissions() == ()
         assert not await writes_freely(session)
 

@@ -43,7 +43,8 @@ export interface EventPage {
   cursor: string;
 }
 
-/** An event of the log as it is stored, without text that was added to a message for the model alone. */
+/** An event of the log as it is stored, without text that was added to a message for the model alone, and without
+    the parts of reasoning that only its provider can read. */
 export interface EventView {
   position: number;
   id: string;
