@@ -19,7 +19,7 @@ from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelRequest
 from holdfast.server.embedded.session import Session
-from holdfast.session.history import RULES
+from holdfast.session.prompt import RULES
 from holdfast.tools.built_in import BUILT_IN, HOLDFAST_TOOLS
 from holdfast.tools.registry import Registry
 

@@ -450,6 +450,7 @@ class Runtime(Home):
             credentials=self.credentials,
             shell=shell,
             instructions=self._instructions,
+            compaction_model=self.config.model_compaction,
             observer=self.observer,
             may_work_in=self._user_directories.contains,
         )

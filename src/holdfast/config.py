@@ -118,6 +118,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The model of the tier `advanced`, which HTTP clients can choose; without it the tier does not exist."""
     thinking: int | None = None
     """The thinking budget, in tokens, of sessions created over HTTP, or `off`; if not set, the model's own default."""
+    model_compaction: str | None = None
+    """The model that summarises long conversations, if it is not the session's own: a cheaper one, say. Sessions with
+    their client's own provider use their own model."""
     titles: Titles = "model"
     """The source of titles of sessions created over HTTP: their `model`, in a separate call, or their first `words`."""
     model_base_url: str | None = None
@@ -643,6 +646,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         read=lambda given, environ: given.text(allowed="a model's name"),
     ),
     Setting(name="thinking", option=None, default="", read=_read_thinking),
+    Setting(
+        name="model_compaction",
+        option=None,
+        default="",
+        read=lambda given, environ: given.text(allowed="a model's name"),
+    ),
     Setting(name="titles", option=None, default="model", read=_one_of(get_args(Titles))),
     Setting(name="model_base_url", option="--model-base-url", default="", read=_read_url),
     Setting(name="model_api_key", option=None, default="", read=_read_secret),

@@ -19,6 +19,8 @@ ITEMS: tuple[type[inbox.Payload], ...] = (
     inbox.Rewind,
     inbox.TaskNews,
     inbox.ToBackground,
+    inbox.Compact,
+    inbox.CancelCompaction,
 )
 
 TEXTS = st.text(max_size=20) | st.sampled_from(["", "\0", "\u2028\u2029", "𝄞 é", '{"a": 1}', "<user_follow_up>"])

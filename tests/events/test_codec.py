@@ -170,8 +170,8 @@ def test_the_inbox_version_is_raised_with_every_kind_of_item() -> None:
     answers = {str(kind.__struct_config__.tag) for kind in (PermissionAnswer, ToolAnswer, QuestionAnswer)}
     assert get_args(Answer.__annotations__["content"]) == (PermissionAnswer, ToolAnswer, QuestionAnswer)
     assert (INBOX_VERSION, kinds, answers) == (
-        1,
-        {"message", "answer", "stop", "rewind", "task", "background"},
+        2,
+        {"message", "answer", "stop", "rewind", "task", "background", "compact", "cancel_compaction"},
         {"permission", "client_tool", "question"},
     )
 

@@ -24,6 +24,7 @@ from holdfast.session.fold import dump, fold, restore
 from holdfast.session.history import context, system_text
 from holdfast.session.notices import notice_text
 from holdfast.session.policy import COPILOT
+from holdfast.session.prompt import Prompt
 from holdfast.session.state import State
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL, HOLDFAST_SHELL
 from holdfast.tools.tool import tool
@@ -113,14 +114,14 @@ def test_the_number_differs_from_session_to_session_and_is_drawn_from_a_random_i
 
 def test_the_model_sees_the_marks_and_readers_do_not() -> None:
     state = state_of(*begun())
-    first = context(state, "Be kind.")[0]
+    first = context(state, Prompt(instructions="Be kind."))[0]
     assert first.text == f"{system_text(state, 'Be kind.')}\n\n{rules(SEED)}"
     assert NUMBER not in system_text(state, "Be kind.")
 
 
 def test_a_client_of_copilot_that_replaces_the_system_text_gets_its_own_words_alone() -> None:
     state = State(policy=COPILOT, system_mode="replace", system_message="Mine.")
-    assert context(state, "Be kind.")[0] == SystemText("Mine.")
+    assert context(state, Prompt(instructions="Be kind."))[0] == SystemText("Mine.")
 
 
 # Quotes

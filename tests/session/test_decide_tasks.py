@@ -15,7 +15,7 @@ from holdfast.session.fold import fold
 from holdfast.session.history import context
 from holdfast.session.inputs import MODEL, CallFacts, Inputs
 from holdfast.session.model_step import after_answer, after_answer_promotions
-from holdfast.session.notices import notice_text
+from holdfast.session.notices import notice_text, running_tasks
 from holdfast.session.state import State
 from tests.session.logs import (
     HERE,
@@ -97,11 +97,13 @@ def test_news_is_promoted_at_every_step_boundary_before_messages(log: list[Body]
     assert told(written) == [("t1", "completed"), ("t2", "failed")]
     assert written.promotes == [Promoted(2, "told"), Promoted(4, "told"), Promoted(1, "steering")]
     sent = plain_context(after(state, written))
-    assert sent[-3:] == (
+    list_changed = [UserText(running_tasks(state.tasks.items()))] if log is FLIPPED else []
+    assert list(sent[-3 - len(list_changed) :]) == [
         UserText(notice_text(notice("t1"))),
         UserText(notice_text(notice("t2", "failed"))),
         UserText("And b"),
-    )
+        *list_changed,
+    ]
 
 
 def test_news_waits_while_the_model_answers_or_a_tool_runs() -> None:

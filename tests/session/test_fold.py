@@ -15,9 +15,11 @@ from holdfast.events.tool import ToolCompleted
 from holdfast.protocol.event import EventView
 from holdfast.server.reader import as_read
 from holdfast.session.fold import INTERRUPTED, apply, drop_texts, dump, fold, fold_turn, restore
-from holdfast.session.history import RULES, context
+from holdfast.session.history import context
 from holdfast.session.permissions import MAX_SESSION_RULES
-from holdfast.session.state import HistoryItem, ModelReply, Phase, State, ToolCall
+from holdfast.session.prompt import RULES, Prompt
+from holdfast.session.state import HistoryItem, ModelReply, Phase, State, Summary, ToolCall
+from holdfast.session.tokens import ContextSize
 from tests.events.bodies import any_body, built
 from tests.session.logs import (
     STARTED,
@@ -119,6 +121,8 @@ def test_the_fold_without_texts_equals_the_whole_one_but_for_the_conversation(bo
 
 def texts_of(item: HistoryItem) -> list[str | None]:
     """What was said, without the line of the runtime for a call that was closed without a result."""
+    if isinstance(item, Summary):
+        return [item.text, *(person.text for person in item.people)]
     if not isinstance(item, ModelReply):
         return [item.text]
     return [item.text, *(each.result for each in item.calls if each.result != INTERRUPTED)]
@@ -130,8 +134,10 @@ def unfinished(state: State) -> list[ToolCall] | None:
 
 
 def without_conversation(state: State) -> State:
+    """The state without the conversation and what is known of its size and its beginning."""
     turn = None if state.turn is None else replace(state.turn, same_calls={})
-    return replace(state, history=[], turn=turn)
+    size = ContextSize()
+    return replace(state, history=[], turn=turn, size=size, windows={}, tasks_listed=(), is_behind=False)
 
 
 @settings(max_examples=50, deadline=None)
@@ -299,8 +305,10 @@ def test_text_typed_as_a_notification_is_only_text(words: str) -> None:
 
 def test_the_system_text_is_the_sessions_own_or_the_default_followed_by_the_rules() -> None:
     rules = f"{RULES}\n\n{quote.rules('')}"
-    assert context(State(), "Be kind.")[0] == SystemText(f"Be kind.\n\n{rules}")
-    assert context(State(system_message="Be brief."), "Be kind.")[0] == SystemText(f"Be brief.\n\n{rules}")
+    assert context(State(), Prompt(instructions="Be kind."))[0] == SystemText(f"Be kind.\n\n{rules}")
+    assert context(State(system_message="Be brief."), Prompt(instructions="Be kind."))[0] == SystemText(
+        f"Be brief.\n\n{rules}"
+    )
     assert context(State())[0] == SystemText(rules)
 
 

@@ -78,6 +78,9 @@ LEGAL: dict[Phase, dict[str, Phase]] = {
 }
 """Said here a second time, by hand: a change of the table is a change of what a session is."""
 
+for _phase, _legal in LEGAL.items():
+    _legal |= {"CompactionStarted": _phase, "CompactionEnded": _phase}  # A compaction goes on beside everything else.
+
 PAIRS = [(phase, kind) for phase in Phase for kind in PROGRESS]
 ILLEGAL = [(phase, kind) for phase, kind in PAIRS if kind.__name__ not in LEGAL[phase]]
 

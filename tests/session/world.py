@@ -10,10 +10,13 @@ from typing import Literal, NamedTuple
 
 from holdfast.events import message, task, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionStarted
 from holdfast.events.context import SystemText
 from holdfast.events.ids import Fence, MessageId, RequestId, TaskId, ToolCallId
 from holdfast.events.inbox import (
     Answer,
+    CancelCompaction,
+    Compact,
     InboxItem,
     Item,
     Message,
@@ -29,15 +32,26 @@ from holdfast.events.request import Decision, PermissionAsk, RequestKind
 from holdfast.events.session import ModelChanged, TitleChanged
 from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.models.chat_request import encode_messages
-from holdfast.session.actions import Append, CallModel, Deny, GoToBackground, Interrupt, Pause, Release, RunTools
+from holdfast.session.actions import (
+    Append,
+    CallModel,
+    Deny,
+    GoToBackground,
+    Interrupt,
+    Pause,
+    Release,
+    RunTools,
+    Summarise,
+)
 from holdfast.session.bounds import Bounds
+from holdfast.session.compaction import ended
 from holdfast.session.decide import decide
 from holdfast.session.fold import dump, fold, restore
 from holdfast.session.history import context
-from holdfast.session.inputs import MODEL, CallFacts, Inputs
+from holdfast.session.inputs import COMPACTION, MODEL, CallFacts, Inputs
 from holdfast.session.model_step import after_answer, after_answer_promotions
 from holdfast.session.permissions import NOBODY_COULD
-from holdfast.session.state import State, next_phase
+from holdfast.session.state import Compaction, State, next_phase
 from tests.session.logs import STARTED, at
 
 BOUNDS = Bounds(max_rounds=3, max_same_calls=2, max_model_attempts=3, max_claims_without_progress=3, max_woken_turns=2)
@@ -58,11 +72,14 @@ ENDS: tuple[NoticeKind, ...] = ("completed", "failed", "killed", "lost")
 
 
 class Sent(NamedTuple):
-    """The request of a model call: the system text, the messages, and the tasks that ran by then."""
+    """The request of a model call: the system text and the messages; and how often the context was compacted before,
+    the tasks that ran by then, and the last position that a summary covered."""
 
     system: str
     messages: bytes
+    compactions: int
     tasks: frozenset[TaskId]
+    covered: int
 
 
 DELIVERIES: tuple[Literal["steer", "enqueue"], ...] = ("steer", "enqueue")
@@ -71,8 +88,9 @@ DELIVERIES: tuple[Literal["steer", "enqueue"], ...] = ("steer", "enqueue")
 class World:
     """One session and everything around it."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, *, window: int | None = None) -> None:
         self.chance = chance
+        self.window = window
         self.log: list[Body] = []
         self.state = State()
         self.inbox: list[InboxItem] = []
@@ -102,6 +120,7 @@ class World:
         self._fence = 1
         self._eligible = True
         self._takeover: tuple[Fence, str] | None = (Fence(1), "node")
+        self._owned: Compaction | None = None
         self._write([STARTED])
 
     def new_id(self) -> str:
@@ -126,6 +145,8 @@ class World:
             self.become_of_a_task()
         if self.happens(20) and self.in_front:
             self.ask_for_background()
+        if self.window is not None and self.happens(6):
+            self._put(self.chance.choice([Compact, CancelCompaction])(self.new_id()))
         if self.happens(8):
             self.crash()
         if self.happens(5):
@@ -206,6 +227,7 @@ class World:
         self.running.clear()
         self.to_background.clear()
         self._denying.clear()
+        self._owned = None
         events = at(self.log)
         kept = self.chance.randrange(len(events) + 1)
         refolded = fold(events, restore(dump(fold(events[:kept]))))
@@ -234,15 +256,23 @@ class World:
             deciders=tuple(map(frozenset, self.deciders)),
             denying=frozenset(self._denying),
             takeover=self._takeover,
+            prompt="digest",
+            prompt_tokens=20,
+            window=self.window,
+            owns_compaction=self._owned is not None and self._owned == self.state.compaction,
         )
 
     def run_once(self) -> bool:
         """Decide once and carry the decision out. True: nothing is left to do until an item is put."""
+        if self.state.compaction is None:
+            self.running.discard(COMPACTION)
         inputs = self.inputs()
         match decide(self.state, inputs):
             case Append() as written:
                 self.commit(written)
                 self._takeover = None
+                if any(isinstance(body, CompactionStarted) for body in written.events):
+                    self._owned = self.state.compaction
                 if self.state.turn is None:
                     self._claims_now = 0
             case CallModel() as call:
@@ -254,6 +284,10 @@ class World:
                         self.in_front.add(found.tool_call_id)
                     attempt = tool.ToolAttempted(tool_call_id=found.tool_call_id, attempt=found.attempts + 1)
                     self._write([attempt])
+            case Summarise(compaction=current):
+                assert current == self.state.compaction
+                self._started(COMPACTION)
+                self._owned = None
             case Interrupt():
                 assert self.running, "there is nothing to interrupt"
                 self.running.clear()
@@ -317,13 +351,17 @@ class World:
         self._call = call
         system, *rest = context(self.state)
         assert isinstance(system, SystemText)
-        self.contexts.append(Sent(system.text, encode_messages(rest)[:-1], frozenset(self.state.tasks)))
+        state = self.state
+        messages = encode_messages(rest)[:-1]
+        self.contexts.append(Sent(system.text, messages, state.compactions, frozenset(state.tasks), state.covered))
 
     # The model and the tools
 
     def _something_ends(self) -> None:
         name = self.chance.choice(sorted(self.running))
-        if name != MODEL:
+        if name == COMPACTION:
+            self._compaction_ends()
+        elif name != MODEL:
             self._tool_ends(ToolCallId(name))
         elif self.happens(30) and len(self.shown) < 3:
             self.shown = (*self.shown, self._block())
@@ -333,6 +371,13 @@ class World:
         else:
             self.running.discard(MODEL)
             self._model_answers()
+
+    def _compaction_ends(self) -> None:
+        current = self.state.compaction
+        assert current is not None
+        self.running.discard(COMPACTION)
+        summary = "" if self.happens(30) else "What was said."
+        self._write([ended(self.state, self.inputs(), current, summary, error="" if summary else "failed", model="m")])
 
     def _tool_ends(self, name: ToolCallId) -> None:
         """End a tool call. Its command may continue: it was started so, took too long, or a client asked for it."""

@@ -285,6 +285,9 @@ class MemoryStore:
         session = self._db.live(key)
         return tuple(session.open_requests(answered=answered)) if session else ()
 
+    async def prompt(self, digest: str) -> bytes | None:
+        return await self._read("prompt", lambda: self._db.prompts.get(digest))
+
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read("ledger", lambda: reading.ledger(self._db, owner, session))
 

@@ -143,6 +143,7 @@ class Database:
         self.identity = "0123456789abcdef" * 2
         self.sessions: dict[Key, SessionRecord] = {}
         self.processes: dict[str, ProcessRecord] = {}
+        self.prompts: dict[str, bytes] = {}
         self.ledger: dict[tuple[Key, str, int], LedgerEntry] = {}
         self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
         """Keyed by owner, place, rule and session."""

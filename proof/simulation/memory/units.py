@@ -115,6 +115,8 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
     session.closed.update(unit.closes)
     for entry in unit.ledger:
         db.ledger.setdefault((unit.key, entry.message_id, entry.attempt), entry)
+    if unit.prompt is not None:
+        db.prompts.setdefault(unit.prompt.digest, unit.prompt.content)
     tasks.write_unit(db, unit)
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.events import message, request, session, task, tool, turn
+from holdfast.events import compaction, message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import EventId, Position
 
@@ -17,12 +17,15 @@ RECORDS: tuple[type[Body], ...] = (
     session.PlanChanged,
     session.ToolDelivered,
     session.SessionShutdown,
+    compaction.MessagePinned,
 )
 """Any operation may append these without a lease; they take effect at the holder's next step."""
 
 PROGRESS: tuple[type[Body], ...] = (
     session.SessionError,
     session.Truncated,
+    compaction.CompactionStarted,
+    compaction.CompactionEnded,
     turn.TurnStarted,
     turn.TurnWaiting,
     turn.TurnEnded,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.events.ids import MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
+from holdfast.events.ids import CompactionId, MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, PageContext
 from holdfast.events.request import Decision
 from holdfast.events.role import RoleBounds
@@ -121,10 +121,24 @@ class ToBackground(Payload, frozen=True, tag="background"):
     tool_call_id: ToolCallId
 
 
-Item = Message | Answer | Stop | Rewind | TaskNews | ToBackground
+class Compact(Payload, frozen=True, tag="compact"):
+    """Summarise the older part of the conversation now, whatever its size."""
+
+    compaction_id: CompactionId
+    instructions: str = ""
+
+
+class CancelCompaction(Payload, frozen=True, tag="cancel_compaction"):
+    """Give up the compaction that is under way."""
+
+    cancel_id: str
+    only_manual: bool = False
+
+
+Item = Message | Answer | Stop | Rewind | TaskNews | ToBackground | Compact | CancelCompaction
 """Every item that this release can put and promote."""
 
-INBOX_VERSION = 1
+INBOX_VERSION = 2
 """Raised whenever this release can promote an item that the release before it could not: a new kind, or a new shape of
 an old one. A process leaves the items that it can't read to processes with a higher version."""
 

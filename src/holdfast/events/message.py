@@ -152,3 +152,5 @@ class CallFailed(Body, frozen=True, tag="model.call_failure"):
     retryable: bool
     status_code: int | None = None
     retry_after_ms: int | None = None
+    window: int | None = None
+    """The model's window in tokens, if the provider named it when it refused the call as too long."""

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionSettings
 from holdfast.events.ids import Position, RequestId, SessionId, ToolCallId
 
 
@@ -120,6 +121,8 @@ class SettingsChanged(Body, frozen=True, tag="holdfast.settings_changed"):
     provider: Provider | UnsetType | None = UNSET
     stream: bool | UnsetType = UNSET
     """Whether model calls stream."""
+    compaction_settings: CompactionSettings | UnsetType = UNSET
+    """When the session compacts its context."""
     client_name: str | UnsetType = UNSET
     """As in `SessionStarted`. Only Copilot clients change it."""
 

@@ -14,6 +14,9 @@ class TurnStarted(Body, frozen=True, tag="holdfast.turn_started"):
     """No person is present: every request to a person is denied."""
     woken: bool = False
     """News of a task started the turn, not a message."""
+    prompt: str | None = None
+    """The prompt that holds from this turn on, if it is another one than before: the digest of its content, which the
+    store keeps."""
 
 
 class TurnWaiting(Body, frozen=True, tag="holdfast.turn_waiting"):

@@ -7,7 +7,8 @@ How it chooses the reply: the last user text that contains a rule's `when` selec
 rounds after that text selects the reply (beyond the last reply, the last one again). A text that matches no rule, such
 as a note of the runtime or a message steered into the turn, does not change the rule; if it starts a new turn, after a
 finished answer, the rule with an empty `when` applies. A rule with `has_image` is matched like one with a `when`. A
-request for a title gets the first words of the message as its title, whatever the rules are.
+request for a title gets the first words of the message as its title, and a request for a summary the last words of the
+conversation, whatever the rules are.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ from holdfast.models.model import (
     ToolOutcome,
     UserText,
 )
+from holdfast.models.summary_request import asks_for_summary
 from holdfast.models.title_request import asks_for_title
 
 FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", "malformed", "cut", "hang"]
@@ -63,6 +65,12 @@ TITLE_USAGE = TokenUsage(input_tokens=80, output_tokens=5, cost_microdollars=0)
 
 TITLES = (None, -1)
 """The counter key of title calls."""
+
+SUMMARIES = (None, -2)
+"""The counter key of summary calls."""
+
+SUMMARY_CHARACTERS = 400
+"""The part of a conversation, from its end, that the scripted model gives as its summary."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +126,10 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The beginnings of the user-role texts that come from the runtime and not from a person."""
     title: Reply | None = None
     """The answer to a request for a title; None for the first words of the message, capitalized."""
+    summary: Reply | None = None
+    """The answer to a request for a summary; None for the last words of the conversation."""
+    window: int | None = None
+    """The model's window in tokens: a longer conversation is refused. None for no limit."""
 
     @classmethod
     def from_json(cls, data: bytes | str) -> "Script":
@@ -182,7 +194,8 @@ class ScriptedModel:
 
     @property
     def info(self) -> ModelInfo:
-        return UNKNOWN
+        window = self._script.window
+        return UNKNOWN if window is None else ModelInfo(window=window, is_known=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,23 +211,41 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """Play the answer, one piece per batch, or all of it in one batch if the request does not stream."""
         answer = self.answer(request.messages)
+        usage = self._use_of(request, answer)
         if answer.delay_seconds > 0:
             await asyncio.sleep(answer.delay_seconds)
         if answer.refused or (answer.failure is not None and not request.stream):
             await _fail(answer.failure)
         if not request.stream:
-            yield [*answer.pieces, *answer.closing]
+            yield [*answer.pieces, *usage, *answer.closing]
             return
         for index, chunk in enumerate((*answer.pieces, None)):
             await self.pace(answer, index)
             if index == answer.fails_at:
                 await _fail(answer.failure)
-            yield [chunk] if chunk is not None else list(answer.closing)
+            yield [chunk] if chunk is not None else [*usage, *answer.closing]
+
+    def _use_of(self, request: ModelRequest, answer: ScriptedAnswer) -> tuple[TokenUsage, ...]:
+        """The usage of a call to a model with a window, whose script does not state it. Raises `ModelError` if the call
+        does not fit into the window."""
+        window = self._script.window
+        if window is None:
+            return ()
+        sent = estimated_tokens(request)
+        if sent > window:
+            message = f"The call has {sent} tokens. The scripted model takes at most {window}."
+            raise ModelError("model_context_exceeded", message, retryable=False, status=400, window=window)
+        if any(isinstance(chunk, TokenUsage) for chunk in answer.closing):
+            return ()
+        written = sum(len(chunk.text) for chunk in answer.pieces if isinstance(chunk, TextDelta))
+        return (TokenUsage(input_tokens=sent, output_tokens=-(-written // 4), cost_microdollars=0),)
 
     def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         """Choose the answer to a conversation, and count the call."""
         if asks_for_title(messages):
-            return self._title(messages)
+            return self._aside(TITLES, self._script.title or _title_of(messages), messages)
+        if asks_for_summary(messages):
+            return self._aside(SUMMARIES, self._script.summary or _summary_of(messages), messages)
         cue = find_cue(self._script, messages)
         reply = _reply_at(self._script, cue)
         count = self._calls[cue.rule, cue.round]
@@ -229,16 +260,14 @@ class ScriptedModel:
             chunk_delay_seconds=reply.chunk_delay_ms / 1000,
         )
 
-    def _title(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
-        """The answer to a request for a title, which counts toward no reply of the script and does not wait for the
-        gate."""
-        text = next((message.text for message in messages if isinstance(message, UserText)), "")
-        reply = self._script.title or Reply(text=_first_words(text), usage=TITLE_USAGE)
-        count = self._calls[TITLES]
-        self._calls[TITLES] += 1
+    def _aside(self, kind: tuple[int | None, int], reply: Reply, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
+        """The answer to a call beside the conversation. It counts toward no reply of the script, and does not wait for
+        the gate."""
+        count = self._calls[kind]
+        self._calls[kind] += 1
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
         return ScriptedAnswer(
-            pieces=_pieces(reply, Cue(None, 0, text), messages, count=count, salt=""),
+            pieces=_pieces(reply, Cue(None, 0, _first_user_text(messages)), messages, count=count, salt=""),
             closing=_closing(reply),
             failure=reply.fail if fails else None,
             delay_seconds=reply.delay_ms / 1000,
@@ -252,6 +281,23 @@ class ScriptedModel:
             await self._gate(index)
         if 0 < index < len(answer.pieces) and answer.chunk_delay_seconds > 0:
             await asyncio.sleep(answer.chunk_delay_seconds)
+
+
+def estimated_tokens(request: ModelRequest) -> int:
+    """The size of a call as the scripted model counts it: four bytes are a token."""
+    return -(-len(to_bytes([list(request.messages), list(request.tools)])) // 4)
+
+
+def _title_of(messages: Sequence[ContextMessage]) -> Reply:
+    return Reply(text=_first_words(_first_user_text(messages)), usage=TITLE_USAGE)
+
+
+def _summary_of(messages: Sequence[ContextMessage]) -> Reply:
+    return Reply(text=f"Goal\n{_first_user_text(messages)[-SUMMARY_CHARACTERS:]}")
+
+
+def _first_user_text(messages: Sequence[ContextMessage]) -> str:
+    return next((message.text for message in messages if isinstance(message, UserText)), "")
 
 
 def _first_words(text: str) -> str:

@@ -5,7 +5,7 @@ import msgspec
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, RequestId, ToolCallId
 from holdfast.events.request import RequestKind
-from holdfast.session.state import ToolCall
+from holdfast.session.state import Compaction, ToolCall
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -53,6 +53,12 @@ class RunTools(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...]
 
 
+class Summarise(msgspec.Struct, frozen=True):
+    """Start making the summary of this compaction, beside everything else."""
+
+    compaction: Compaction
+
+
 class GoToBackground(msgspec.Struct, frozen=True):
     """End this running call, and let the command that it started go on as a task."""
 
@@ -83,4 +89,4 @@ class Release(msgspec.Struct, frozen=True):
     for_newer: bool = False
 
 
-Action = Append | CallModel | RunTools | GoToBackground | Deny | Interrupt | Pause | Release
+Action = Append | CallModel | RunTools | Summarise | GoToBackground | Deny | Interrupt | Pause | Release

@@ -58,3 +58,24 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How long a holder keeps a waiting session, so that quick answers need no new claim."""
     snapshot_every_events: int = 200
     """Events between two snapshots. Fewer are cheap to fold. Large states are snapshotted more rarely."""
+    compact_at_percent: int = 80
+    """The percentage of the model's window at which a summary is made beside the turn."""
+    compaction_wait_percent: int = 95
+    """The percentage at which the turn waits for the summary."""
+    compaction_tail_percent: int = 25
+    """The percentage of the window that the newest part of a conversation may keep when the rest is summarised."""
+    max_verbatim_tokens: int = 20_000
+    """The messages of people that are kept word for word beside a summary, newest first; at most a fifth of the
+    window."""
+    max_pinned_tokens: int = 8_000
+    """All pinned messages together: they are sent with every call, for good."""
+    max_summary_tokens: int = 4_000
+    """The longest summary; at most an eighth of the window."""
+    max_compaction_attempts: int = 3
+    """Processes that may die while they make one summary, and tries at its model call; then the older part is left
+    out."""
+    compaction_cooldown_seconds: float = 300.0
+    """After a compaction failed, none is started beside a turn for so long."""
+    max_refusals_as_too_long: int = 4
+    """A call that its provider refuses as too long is made again after each compaction, so often; then the turn
+    ends."""

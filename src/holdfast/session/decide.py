@@ -2,13 +2,14 @@
 
 Deciding is the only way that a turn runs. After a crash the next holder folds the log and decides again, without
 knowing that there was a crash. The order matters: first the inbox (accepted answers, then a stop, then a rewind), so
-that an answer accepted before a stop counts; then whether this process may run the session at all; then the phase.
+that an answer accepted before a stop counts; then whether this process may run the session at all; then whether its
+context must become shorter; then the phase.
 """
 
 from holdfast.events import turn
 from holdfast.events.inbox import UnknownItem
-from holdfast.session import endings, interventions, model_step, tool_step, turn_start
-from holdfast.session.actions import Action, Append, Deny, Release
+from holdfast.session import compaction, endings, interventions, model_step, tool_step, turn_start
+from holdfast.session.actions import Action, Append, Deny, Pause, Release
 from holdfast.session.inputs import Inputs
 from holdfast.session.state import Phase, State
 
@@ -18,6 +19,8 @@ def decide(state: State, inputs: Inputs) -> Action:
     action = _decide(state, inputs)
     if action == Release() and any(isinstance(item.item, UnknownItem) for item in inputs.inbox):
         action = Release(for_newer=True)
+    if isinstance(action, Release) and inputs.running and not action.for_another:
+        action = Pause()  # A compaction goes on though nothing else is left to do.
     if inputs.takeover is None or state.turn is None:
         return action
     fence, node = inputs.takeover
@@ -35,6 +38,8 @@ def _decide(state: State, inputs: Inputs) -> Action:
         return turn_start.leave_to_another(state, inputs)
     if declined := interventions.declined_permissions(state, inputs):
         return Deny(declined)
+    if compacting := compaction.compact(state, inputs):
+        return compacting
     if state.turn is None:
         return turn_start.start_turn(state, inputs)
     if inputs.claims_without_progress > inputs.bounds.max_claims_without_progress:

@@ -4,22 +4,25 @@ Every log can be folded: an event that makes no sense at its position changes wh
 takes linear time for every log, because imported logs may be hostile.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from holdfast.events import message, request, session, task, tool, turn
+from holdfast.events import compaction, message, quote, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.context import Reasoning
 from holdfast.events.event import Event
-from holdfast.events.ids import Position, RequestId, ToolCallId
-from holdfast.session.notices import notice_text
+from holdfast.events.ids import MessageId, Position, RequestId, ToolCallId
+from holdfast.session.notices import notice_text, running_tasks
 from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.session.policy import policy_of
 from holdfast.session.state import (
     CallFailure,
+    Compaction,
     HistoryItem,
     IllegalTransition,
     ModelReply,
@@ -28,17 +31,33 @@ from holdfast.session.state import (
     Person,
     RunningTask,
     State,
+    Summary,
     ToolCall,
     Turn,
     next_phase,
+    people_in,
     same_call_key,
     united,
 )
+from holdfast.session.tokens import tokens_of
 
 NO_WORKER = "no_eligible_worker"
 """The type of the note that tells readers that no process can run their session."""
 
-FOLD_VERSION = 10
+TOO_LONG = "model_context_exceeded"
+"""The error code of a call that the provider refused because the context does not fit into the model's window."""
+
+MAX_VERBATIM = 256
+"""A compaction keeps at most so many messages of people word for word: folding many compactions of an imported log then
+takes linear time."""
+
+MAX_PINNED = 32
+"""A session has at most so many pinned messages: they are sent with every call, for good."""
+
+MIN_WINDOW = 2_000
+"""No window is taken to be smaller: nothing could be said in it."""
+
+FOLD_VERSION = 11
 """Raised whenever the meaning of a state changes; snapshots of older versions are ignored."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -107,6 +126,23 @@ def _apply(state: State, event: Event) -> None:
         return
 
 
+def undone_compactions(
+    compactions: Iterable[tuple[Position, Position]], rewinds: Sequence[tuple[Position, Position]]
+) -> tuple[Position, ...]:
+    """The positions of the compactions, each given with the last position it covers, that a later rewind (given with
+    the position that it kept) reached into."""
+    lowest: list[tuple[Position, Position]] = []  # For each rewind from the last to the first: the lowest kept since.
+    for position, kept in reversed(rewinds):
+        lowest.append((position, min(kept, lowest[-1][1]) if lowest else kept))
+    lowest.reverse()
+    undone = []
+    for position, up_to in compactions:
+        later = bisect_right(lowest, position, key=lambda rewind: rewind[0])
+        if later < len(lowest) and lowest[later][1] < up_to:
+            undone.append(position)
+    return tuple(undone)
+
+
 def dump(state: State) -> bytes:
     """Encode a state for a snapshot, without its images: they are large, and the log has them."""
     if not _pictured(state):
@@ -139,7 +175,9 @@ def put_images_back(pictured: Person | ToolCall, event: Event) -> None:
 
 
 def _pictured(state: State) -> list[Person | ToolCall]:
-    people = [item for item in state.history if isinstance(item, Person) and item.images_at is not None]
+    summary = state.summary()
+    said = chain(summary.people if summary else (), state.history)
+    people = [item for item in said if isinstance(item, Person) and item.images_at is not None]
     calls = [call for item in state.history if isinstance(item, ModelReply) for call in item.calls]
     return [*people, *(call for call in calls if call.images_at is not None)]
 
@@ -151,6 +189,8 @@ def _without_images(item: HistoryItem) -> HistoryItem:
             return replace(item, images=())
         case ModelReply():
             return replace(item, calls=[replace(call, images=()) for call in item.calls])
+        case Summary():
+            return replace(item, people=[replace(person, images=()) for person in item.people])
         case Note():
             return item
 
@@ -176,9 +216,16 @@ def _take(state: State, body: Body, event: Event) -> None:
             state.no_worker_noted = state.no_worker_noted or info_type == NO_WORKER
         case session.Truncated():
             _rewound(state, body.kept)
+        case compaction.CompactionStarted():
+            _compaction_started(state, body, event)
+        case compaction.CompactionEnded():
+            _compaction_ended(state, body, event)
+        case compaction.MessagePinned():
+            _pinned(state, body, event.position)
         case turn.TurnStarted():
             state.no_worker_noted = False
-            state.turn = Turn(turn_id=body.turn_id, started_at=event.time, unattended=body.unattended)
+            state.prompt = state.prompt if body.prompt is None else body.prompt
+            state.turn = Turn(body.turn_id, event.time, event.position, unattended=body.unattended)
             state.turns += 1
             state.woken_turns = state.woken_turns + 1 if body.woken else 0
         case turn.TurnEnded():
@@ -192,18 +239,19 @@ def _take(state: State, body: Body, event: Event) -> None:
         case message.UserMessage():
             state.woken_turns = 0
             at = event.position if body.images else None
-            state.history.append(Person(event.position, body.model_text or body.content, body.added, body.images, at))
+            text = body.model_text or body.content
+            _append(state, Person(event.position, text, body.added, body.images, at, body.message_id))
             if state.turn:
                 _joined(state.turn, body)
         case message.Noted():
-            state.history.append(Note(event.position, body.text))
+            _append(state, Note(event.position, body.text))
             if state.turn:
                 state.turn.notes.append(body.reason)
         case message.AssistantMessage():
             _answered(state, body, event.position)
         case _:
             if state.turn:
-                _take_in_turn(state, state.turn, body)
+                _take_in_turn(state, state.turn, body, event.position)
 
 
 def _session_started(state: State, body: session.SessionStarted) -> None:
@@ -242,10 +290,84 @@ def _settings_changed(state: State, body: session.SettingsChanged) -> None:
 
 def _rewound(state: State, kept: Position) -> None:
     """Record a rewind for `cut_history`. It makes earlier rewinds to the same or a later position obsolete."""
+    state.tasks_listed = ()
+    state.size.forget()
+    if kept < state.covered:
+        state.is_behind = True
+    if state.compaction is not None and kept < state.compaction.up_to:
+        state.compaction = None
     while state.cuts and state.cuts[-1][1] >= kept:
         state.cuts.pop()
     if not state.cuts or state.cuts[-1][0] < len(state.history):
         state.cuts.append((len(state.history), kept))
+
+
+def _compaction_started(state: State, body: compaction.CompactionStarted, event: Event) -> None:
+    state.compaction = Compaction(
+        body.compaction_id,
+        body.trigger,
+        body.up_to,
+        body.attempt,
+        body.instructions,
+        body.tokens,
+        event.time,
+    )
+
+
+def _compaction_ended(state: State, body: compaction.CompactionEnded, event: Event) -> None:
+    """Take the outcome of the compaction that is under way. Any other outcome is late: the conversation was rewound, or
+    the compaction was given up."""
+    if state.compaction is None or state.compaction.compaction_id != body.compaction_id:
+        return
+    state.compaction = None
+    if not body.success:
+        if body.error in ("failed", "empty", "too_long"):
+            state.compaction_failed_at = event.time
+        return
+    state.prompt = state.prompt if body.prompt is None else body.prompt
+    state.compactions += 1
+    state.compaction_failed_at = event.time if body.method == "cut" else None
+    if state.turn is not None:
+        state.turn.shortened += 1
+    if event.position not in state.undone and body.up_to > state.covered:
+        _shorten(state, body)
+
+
+def _shorten(state: State, body: compaction.CompactionEnded) -> None:
+    """Put the summary in place of the history up to `body.up_to`."""
+    if state.cuts:
+        state.cut_history()
+    start = bisect_right(state.history, body.up_to, key=lambda item: item.position)
+    wanted = set(body.verbatim[:MAX_VERBATIM])
+    people = [person for person in people_in(state.history[:start]) if person.position in wanted]
+    summary = Summary(body.up_to, body.compaction_id, body.method, body.summary, people, _standing(state))
+    state.size.forget()
+    state.size.drop(sum(item.tokens() for item in state.history[:start]))
+    state.size.add(summary.tokens())
+    state.history[:start] = [summary]
+    state.tasks_listed = tuple(state.tasks)
+
+
+def _standing(state: State) -> str:
+    """What no summary may weaken, stated from the state."""
+    mode = f"The session is in {state.mode} mode." if state.mode != "interactive" else ""
+    tasks = running_tasks(state.tasks.items()) if state.tasks else ""
+    return quote.said("\n".join(part for part in (mode, tasks) if part), state.seed)
+
+
+def _pinned(state: State, body: compaction.MessagePinned, position: Position) -> None:
+    """Note a pin. The model gets a message that its context has lost again, at the end of the conversation."""
+    others = tuple(each for each in state.pinned if each != body.message_id)
+    if not body.pinned:
+        state.pinned = others
+    elif len(others) < MAX_PINNED:
+        state.pinned = (*others, body.message_id)
+        if body.position <= state.covered and not _is_kept(state, body.message_id):
+            _append(state, Person(position, body.content, message_id=body.message_id))
+
+
+def _is_kept(state: State, message_id: MessageId) -> bool:
+    return any(person.message_id == message_id for person in people_in(state.history))
 
 
 def _task_started(state: State, body: task.TaskStarted, event: Event) -> None:
@@ -269,12 +391,34 @@ def _task_notified(state: State, body: task.TaskNotified, position: Position) ->
         started = running.position if running is not None else None
         if running is not None and state.turn is not None:
             state.turn.bounds = united(state.turn.bounds, running.bounds)
-        state.history.append(Note(position, notice_text(notice, state.seed), started))
+        _append(state, Note(position, notice_text(notice, state.seed), started))
 
 
-def _take_in_turn(state: State, current: Turn, body: Body) -> None:
+def _append(state: State, item: HistoryItem) -> None:
+    state.history.append(item)
+    state.size.add(item.tokens())
+
+
+def _window_below(state: State) -> int:
+    """A window for a model that refused the context as too long without naming its window."""
+    refused = state.context_tokens(0)
+    known = state.windows.get(state.model_now() or "", refused)
+    return max(MIN_WINDOW, int(min(known, refused) * 0.9))
+
+
+def _list_tasks(state: State, position: Position) -> None:
+    """Tell the model which tasks run, at the end of the conversation and only when that changed: what it was sent
+    before stays the beginning of what it is sent."""
+    running = tuple(state.tasks)
+    if running != state.tasks_listed:
+        state.tasks_listed = running
+        _append(state, Note(position, quote.said(running_tasks(state.tasks.items()), state.seed)))
+
+
+def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -> None:
     match body:
         case turn.StepStarted():
+            _list_tasks(state, position)
             current.step = body.step
             current.last_step = body.last
             current.message_id = body.message_id
@@ -285,6 +429,9 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
             current.message_id = body.next_message_id
         case message.CallFailed():
             current.failures_since_answer += 1
+            if body.error_code == TOO_LONG:
+                current.too_long += 1
+                state.windows[state.model_now() or ""] = body.window or _window_below(state)
             current.failure = CallFailure(
                 body.message_id,
                 body.attempt,
@@ -294,6 +441,9 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
                 body.retry_after_ms,
                 body.status_code,
             )
+        case message.Usage():
+            if body.input_tokens:
+                state.size.count(body.input_tokens + (body.output_tokens or 0))
         case tool.ToolAttempted():
             if call := _call(state, body.tool_call_id):
                 call.attempts = body.attempt
@@ -303,6 +453,7 @@ def _take_in_turn(state: State, current: Turn, body: Body) -> None:
                 call.origin = body.origin
                 call.images = body.images
                 call.images_at = state.head if body.images else None
+                state.size.add(tokens_of((call.result,), len(call.images)))
         case turn.StepEnded():
             _close_calls(state)
         case _:
@@ -346,13 +497,12 @@ def _answered(state: State, body: message.AssistantMessage, position: Position) 
     blocks = [block for block in body.blocks if isinstance(block, message.ToolCallBlock)]
     calls = [ToolCall(block.tool_call_id, block.name, block.arguments) for block in blocks]
     reasoning = () if body.interrupted or not body.reasoning_source else _reasoning(body.blocks)
-    state.history.append(
-        ModelReply(position, body.message_id, text, calls, body.interrupted, reasoning, body.reasoning_source)
-    )
+    reply = ModelReply(position, body.message_id, text, calls, body.interrupted, reasoning, body.reasoning_source)
+    _append(state, reply)
     state.calls_open = state.calls_open or bool(calls)
     if state.turn and not body.interrupted:
         state.turn.failure = None
-        state.turn.failures_since_answer = 0
+        state.turn.failures_since_answer = state.turn.too_long = state.turn.shortened = 0
         for block in blocks:
             key = same_call_key(block)
             state.turn.same_calls[key] = state.turn.same_calls.get(key, 0) + 1
@@ -402,3 +552,4 @@ def _close_calls(state: State) -> None:
         reply = state.last_reply()
         for call in reply.unfinished() if reply else ():
             call.result, call.origin = INTERRUPTED, "runtime"
+            state.size.add(tokens_of((INTERRUPTED,)))

@@ -15,6 +15,9 @@ from holdfast.session.bounds import Bounds
 MODEL: Final = "model"
 """The name of a running model call among the running activities; a running tool has the id of its call."""
 
+COMPACTION: Final = "compaction"
+"""The name of a compaction among the running activities."""
+
 _Id = TypeVar("_Id", bound=str)
 
 
@@ -74,6 +77,20 @@ class Inputs(msgspec.Struct, kw_only=True):
     """Requests for which this holder has put a denial."""
     takeover: tuple[Fence, str] | None = None
     """The fence and node of a new claim that has written nothing yet."""
+
+    prompt: str = ""
+    """The digest of the prompt of this process, for sessions that have none yet."""
+    prompt_tokens: int = 0
+    """About how many tokens stand before the conversation."""
+    window: int | None = None
+    """The window of the session's model in tokens; None: nothing is compacted."""
+    owns_compaction: bool = False
+    """This holder recorded the start of the compaction that is under way, and has not begun it yet."""
+
+    @property
+    def work(self) -> frozenset[str]:
+        """The running activities that belong to the turn."""
+        return self.running - {COMPACTION}
 
     def id_of(self, kind: Callable[[str], _Id]) -> _Id:
         """A new id of this kind."""

@@ -1,5 +1,5 @@
-"""Answers, stops, rewinds, moves to the background and declined requests: everything that people and clients put into
-the inbox to change a session, and that is decided before the phase is looked at."""
+"""Answers, stops, rewinds, moves to the background, compactions and declined requests: everything that people and
+clients put into the inbox to change a session, and that is decided before the phase is looked at."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,14 @@ from holdfast.events.ids import RequestId
 from holdfast.events.inbox import (
     Answer,
     InboxItem,
-    Message,
     PermissionAnswer,
     QuestionAnswer,
     Rewind,
     Stop,
-    TaskNews,
     ToBackground,
     ToolAnswer,
-    UnknownItem,
 )
-from holdfast.session import endings, tool_results
+from holdfast.session import compaction, endings, tool_results
 from holdfast.session.actions import Append, GoToBackground, Interrupt, Promoted
 from holdfast.session.inputs import Inputs
 from holdfast.session.permissions import NOBODY_COULD
@@ -27,7 +24,13 @@ from holdfast.session.state import OpenRequest, State
 
 def intervene(state: State, inputs: Inputs) -> Append | Interrupt | GoToBackground | None:
     """The first thing that the inbox asks for beyond a turn; None: it asks for nothing, or only for turns."""
-    return answers(state, inputs) or stop(state, inputs) or rewind(state, inputs) or to_background(state, inputs)
+    return (
+        answers(state, inputs)
+        or stop(state, inputs)
+        or rewind(state, inputs)
+        or to_background(state, inputs)
+        or compaction.requested(state, inputs)
+    )
 
 
 def answers(state: State, inputs: Inputs) -> Append | None:
@@ -39,7 +42,7 @@ def answers(state: State, inputs: Inputs) -> Append | None:
                 break
             case Answer() as answer:
                 _close(state, inputs, item, answer, written)
-            case Message() | Rewind() | TaskNews() | ToBackground() | UnknownItem():
+            case _:
                 continue
     return written if written.promotes else None
 

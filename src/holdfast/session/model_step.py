@@ -6,9 +6,10 @@ from holdfast.events import message, session, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId
 from holdfast.events.message import SealCause
-from holdfast.session import endings, intake
+from holdfast.session import compaction, endings, intake
 from holdfast.session.actions import Append, CallModel, Pause, Promoted
 from holdfast.session.bounds import Bounds
+from holdfast.session.fold import TOO_LONG
 from holdfast.session.inputs import MODEL, Inputs
 from holdfast.session.state import State, Turn
 
@@ -24,7 +25,9 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
     if MODEL in inputs.running:
         return Pause()
     failure = current.failure
-    if failure and _gives_up(current, inputs.bounds):
+    if compaction.must_wait(state, inputs):
+        return Pause()
+    if failure and _gives_up(state, current, inputs.bounds):
         error = session.SessionError(
             error_type=failure.code,
             message=failure.message,
@@ -42,16 +45,20 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
     return CallModel(current.message_id, failure.attempt + 1, _delay_before_retry(current, inputs.bounds))
 
 
-def _gives_up(current: Turn, bounds: Bounds) -> bool:
+def _gives_up(state: State, current: Turn, bounds: Bounds) -> bool:
     failure = current.failure
     if failure is None:
         return False
+    if failure.code == TOO_LONG and not compaction.is_refused(state):
+        return False  # The context is shorter now.
     too_long = (failure.retry_after_ms or 0) > bounds.max_retry_after_seconds * 1000
     return not failure.retryable or too_long or current.failures_since_answer >= bounds.max_model_attempts
 
 
 def _delay_before_retry(current: Turn, bounds: Bounds) -> float:
-    """Exponential backoff, but never less than the provider asked for."""
+    """Exponential backoff, but never less than the provider asked for; none after the context was shortened."""
+    if current.failure is not None and current.failure.code == TOO_LONG:
+        return 0
     backoff = bounds.backoff_seconds * 2.0 ** (current.failures_since_answer - 1)
     retry_after = (current.failure.retry_after_ms or 0) / 1000 if current.failure else 0
     return max(min(backoff, bounds.max_backoff_seconds), retry_after)

@@ -15,6 +15,8 @@ from holdfast.session.state import RunningTask
 
 HEADER = "Currently running background tasks:"
 
+NO_TASKS = "No background tasks are running any more."
+
 SUGGESTION = (
     "It seems to wait for an answer, and nobody can type one: kill it, and run it again with a flag that makes it "
     "non-interactive, or with its input piped in."
@@ -54,14 +56,14 @@ def _marked(name: str, text: str, seed: str | None) -> str:
 
 
 def running_tasks(tasks: Iterable[tuple[TaskId, RunningTask]]) -> str:
-    """The end of the system text while tasks run. It shows no current time, so that it changes only when a task starts
-    or ends: the prefix that providers cache stays the same."""
+    """The list of running tasks, for a note at the end of the conversation. It shows no current time, so that it
+    changes only when a task starts or ends."""
     lines = [
         f"- [{task_id}] {_one_line(task.description or task.command)} "
         f"(started {_utc(task.started_at)}, output: {task.output_file})"
         for task_id, task in tasks
     ]
-    return "\n".join((HEADER, *lines)) if lines else ""
+    return "\n".join((HEADER, *lines)) if lines else NO_TASKS
 
 
 def _one_line(text: str) -> str:

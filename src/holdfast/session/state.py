@@ -9,24 +9,26 @@ step ends. A turn that can only go on with an answer is waiting, and no process 
 commit; records are legal in every phase and do not change it. Folding refuses nothing: every stored log is readable.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal
 
 import msgspec
 
-from holdfast.events import message, request, session, task, tool, turn
+from holdfast.events import compaction, message, request, session, task, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionMethod, CompactionSettings, CompactionTrigger
 from holdfast.events.context import Reasoning
 from holdfast.events.event import RECORDS, Unknown, type_of
-from holdfast.events.ids import MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
+from holdfast.events.ids import CompactionId, MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.message import Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider
 from holdfast.events.tool import Origin
 from holdfast.session.policy import HOLDFAST, SessionPolicy
+from holdfast.session.tokens import ContextSize, tokens_of
 
 
 class Phase(StrEnum):
@@ -38,6 +40,9 @@ class Phase(StrEnum):
 
 
 _ANYWHERE_IN_A_TURN = (turn.Claimed, turn.Aborted, session.SessionError)
+
+_COMPACTION = (compaction.CompactionStarted, compaction.CompactionEnded)
+"""A compaction goes on beside everything else."""
 
 _STAYS: Mapping[Phase, tuple[type[Body], ...]] = {
     Phase.IDLE: (session.Truncated, task.TaskNotified),
@@ -77,6 +82,7 @@ _MOVES: Mapping[tuple[Phase, type[Body]], Phase] = {
 TRANSITIONS: Mapping[tuple[Phase, type[Body]], Phase] = {
     **{(phase, kind): phase for phase, kinds in _STAYS.items() for kind in kinds},
     **{(Phase.WAITING, kind): Phase.RUNNING_TOOLS for kind in _STAYS[Phase.RUNNING_TOOLS] if kind is not turn.Claimed},
+    **{(phase, kind): phase for phase in Phase for kind in _COMPACTION},
     **_MOVES,
 }
 """The next phase for each phase and progress event. Every other pair is illegal."""
@@ -120,6 +126,10 @@ class ToolCall(msgspec.Struct, gc=False):
     """The kind and subject of the permission that was granted for this call."""
     request_id: RequestId | None = None
 
+    def tokens(self) -> int:
+        asked = tokens_of((self.name, self.arguments))
+        return asked if self.result is None else asked + tokens_of((self.result,), len(self.images))
+
 
 class Person(msgspec.Struct, tag="person", gc=False):
     """A user message in the history."""
@@ -129,6 +139,10 @@ class Person(msgspec.Struct, tag="person", gc=False):
     added: str = ""
     images: tuple[Image, ...] = ()
     images_at: Position | None = None
+    message_id: MessageId = MessageId("")
+
+    def tokens(self) -> int:
+        return tokens_of((self.added, self.text), len(self.images))
 
 
 class Note(msgspec.Struct, tag="note", gc=False):
@@ -138,6 +152,9 @@ class Note(msgspec.Struct, tag="note", gc=False):
     text: str
     task_started: Position | None = None
     """For task news: the position of the task's start. A rewind to a later position keeps the news."""
+
+    def tokens(self) -> int:
+        return tokens_of((self.text,))
 
 
 class ModelReply(msgspec.Struct, tag="reply", dict=True):
@@ -163,8 +180,38 @@ class ModelReply(msgspec.Struct, tag="reply", dict=True):
     def unfinished(self) -> list[ToolCall]:
         return [call for call in self.calls if call.result is None]
 
+    def tokens(self) -> int:
+        own = tokens_of((self.text, *(piece.text for piece in self.reasoning if piece.text)))
+        return own + sum(call.tokens() for call in self.calls)
 
-HistoryItem = Person | Note | ModelReply
+
+class Summary(msgspec.Struct, tag="summary", gc=False):
+    """What a compaction left of the conversation up to `position`. It is always the first item of the history."""
+
+    position: Position
+    """The last position that it stands for."""
+    compaction_id: CompactionId
+    method: CompactionMethod
+    text: str
+    people: list[Person]
+    """The messages of people up to there that the model keeps word for word."""
+    standing: str = ""
+    """What held when it was made and that no summary may weaken: the mode, and the tasks that ran."""
+
+    def tokens(self) -> int:
+        return tokens_of((self.text, self.standing)) + sum(person.tokens() for person in self.people)
+
+
+HistoryItem = Summary | Person | Note | ModelReply
+
+
+def people_in(items: Iterable[HistoryItem]) -> Iterator[Person]:
+    """The messages of people that the model is sent word for word, in order."""
+    for item in items:
+        if isinstance(item, Summary):
+            yield from item.people
+        elif isinstance(item, Person):
+            yield item
 
 
 def outlives(item: HistoryItem, kept: Position) -> bool:
@@ -197,6 +244,18 @@ class OpenRequest(msgspec.Struct):
     asked_for: str = ""
 
 
+class Compaction(msgspec.Struct, frozen=True, gc=False):
+    """A compaction that is under way."""
+
+    compaction_id: CompactionId
+    trigger: CompactionTrigger
+    up_to: Position
+    attempt: int
+    instructions: str = ""
+    tokens: int = 0
+    started_at: int = 0
+
+
 class CallFailure(msgspec.Struct):
     """The last failed attempt at the current model call."""
 
@@ -214,6 +273,8 @@ class Turn(msgspec.Struct):
 
     turn_id: TurnId
     started_at: int
+    position: Position = Position(0)
+    """The position of its start in the log."""
     unattended: bool = False
     step: int = 0
     last_step: bool = False
@@ -228,6 +289,10 @@ class Turn(msgspec.Struct):
     thinking: int | None = None
     failure: CallFailure | None = None
     failures_since_answer: int = 0
+    too_long: int = 0
+    """How often the provider refused the current call as too long."""
+    shortened: int = 0
+    """How many compactions took effect since the last answer."""
     notes: list[NoteReason] = []
     same_calls: dict[str, int] = {}
     no_worker_noted: bool = False
@@ -282,8 +347,38 @@ class State(msgspec.Struct):
     """The log already says that a message waits and no process can run the session."""
     requests: dict[RequestId, OpenRequest] = {}
     tasks: dict[TaskId, RunningTask] = {}
+    tasks_listed: tuple[TaskId, ...] = ()
+    """The running tasks that the model was told of last."""
     woken_turns: int = 0
     """The number of turns in a row that task news started, since the last user message."""
+    prompt: str = ""
+    """The digest of the prompt that the session's turns are held to: see `TurnStarted.prompt`."""
+    compaction: Compaction | None = None
+    """The compaction that is under way."""
+    compactions: int = 0
+    """How many compactions took effect."""
+    compaction_failed_at: int | None = None
+    """When the last compaction failed; None after one that took effect."""
+    compaction_settings: CompactionSettings | None = None
+    size: ContextSize = msgspec.field(default_factory=ContextSize)
+    windows: dict[str, int] = {}
+    """The windows that providers named when they refused a call as too long, by the name of the model."""
+    pinned: tuple[MessageId, ...] = ()
+    undone: tuple[Position, ...] = ()
+    """The positions of compactions that a later rewind undid; known only when a log is folded again from its start."""
+    is_behind: bool = False
+    """The conversation was rewound to a position that a compaction had covered: the history lacks what the model is to
+    be sent again, and has to be folded anew from the log."""
+
+    def summary(self) -> Summary | None:
+        first = self.history[0] if self.history else None
+        return first if isinstance(first, Summary) else None
+
+    @property
+    def covered(self) -> Position:
+        """The last position that a summary stands for; 0 if there is none."""
+        summary = self.summary()
+        return summary.position if summary is not None else Position(0)
 
     def model_now(self) -> str | None:
         """The model of the next call: the turn's choice, else the session's."""
@@ -311,12 +406,22 @@ class State(msgspec.Struct):
 
     def cut_history(self) -> None:
         """Apply all pending rewinds to the history in one pass."""
-        survivors, start = [], 0
+        survivors: list[HistoryItem] = []
+        start = 0
         for end, kept in self.cuts:
-            survivors += [item for item in self.history[start:end] if outlives(item, kept)]
+            for item in self.history[start:end]:
+                if outlives(item, kept):
+                    survivors.append(item)
+                else:
+                    self.size.drop(item.tokens())
             start = end
         self.history = survivors + self.history[start:]
         self.cuts = []
+
+    def context_tokens(self, prompt: int) -> int:
+        """The size of the next model call in tokens, as far as it is known. `prompt` is an estimate of what stands
+        before the conversation."""
+        return self.size.now(prompt)
 
 
 def united(bounds: tuple[RoleBounds, ...], more: tuple[RoleBounds, ...]) -> tuple[RoleBounds, ...]:

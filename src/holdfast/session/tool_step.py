@@ -37,7 +37,7 @@ def run_tools(state: State, inputs: Inputs, current: Turn) -> Action:
         return written
     if startable:
         return RunTools(tuple(startable))
-    if inputs.running:
+    if inputs.work:
         return Pause()
     if state.phase is Phase.RUNNING_TOOLS or current.no_worker_noted:
         waiting = turn.TurnWaiting(turn_id=current.turn_id, reason="requests", request_ids=tuple(state.requests))

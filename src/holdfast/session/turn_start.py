@@ -48,7 +48,8 @@ def start_turn(state: State, inputs: Inputs) -> Append | Release:
     told, terms = intake.joining_news(state, inputs, intake.TurnTerms().with_message(opening))
     joining = [waiting[0], *intake.joining_messages(state, waiting[1:], terms)]
     turn_id = inputs.id_of(TurnId)
-    started = turn.TurnStarted(turn_id=turn_id, unattended=all(sent.unattended for _, sent in joining))
+    unattended = all(sent.unattended for _, sent in joining)
+    started = turn.TurnStarted(turn_id=turn_id, unattended=unattended, prompt=_first_prompt(state, inputs))
     begun = Append(
         events=[*records, started, *intake.news(told)],
         promotes=intake.news_promotions(told),
@@ -102,7 +103,7 @@ def wake(state: State, inputs: Inputs) -> Append | Release:
     tasks = [state.tasks.get(notice.task_id) for _, notice in told if not notice.silent]
     turn_id = inputs.id_of(TurnId)
     unattended = all(known is not None and known.unattended for known in tasks)
-    started = turn.TurnStarted(turn_id=turn_id, unattended=unattended, woken=True)
+    started = turn.TurnStarted(turn_id=turn_id, unattended=unattended, woken=True, prompt=_first_prompt(state, inputs))
     begun = Append(events=[started, *intake.news(told)], promotes=intake.news_promotions(told), supposes_head=True)
     if beyond := next(filter(None, (excess(state, each) for each in bounds)), None):
         begun.events += [_beyond(BEYOND_TASK.format(beyond)), turn.TurnEnded(turn_id=turn_id, reason="error")]
@@ -112,6 +113,11 @@ def wake(state: State, inputs: Inputs) -> Append | Release:
     return begun
 
 
+def _first_prompt(state: State, inputs: Inputs) -> str | None:
+    """A session keeps the prompt of its first turn."""
+    return inputs.prompt if inputs.prompt and not state.prompt else None
+
+
 def leave_to_another(state: State, inputs: Inputs) -> Append | Release:
     """This process may not run the session, and no other came for a minute. Say so once in the log, then release."""
     if state.turn and not state.turn.no_worker_noted:
@@ -119,7 +125,7 @@ def leave_to_another(state: State, inputs: Inputs) -> Append | Release:
     has_message = bool(intake.waiting_messages(state, inputs))
     if state.turn is None and has_message and not state.no_worker_noted:
         return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])
-    if state.turn is None and not has_message and isinstance(wake(state, inputs), Release):
+    if state.turn is None and not has_message and state.compaction is None and isinstance(wake(state, inputs), Release):
         return Release()  # Nothing waits for another process either: left runnable, it would count as a turn in line.
     return Release(for_another=True)
 

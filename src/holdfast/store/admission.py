@@ -15,6 +15,8 @@ from holdfast.events import codec
 from holdfast.events.ids import Key, Position, TurnId
 from holdfast.events.inbox import (
     Answer,
+    CancelCompaction,
+    Compact,
     InboxItem,
     Item,
     ItemState,
@@ -229,7 +231,7 @@ def admit(call: Put, session: SessionFacts, found: StoredItem | None) -> Rule:
         case Rewind():
             plan = yield from _after_stop(call, session, Plan(adds=(_as_put(call),)))
             return (yield from _full(call.key, call.limits, sum(new.size for new in plan.adds))) or plan
-        case ToBackground():
+        case ToBackground() | Compact() | CancelCompaction():
             return (yield from _full(call.key, call.limits, len(call.payload))) or Plan(adds=(_as_put(call),))
         case TaskNews():
             return Plan(adds=(_as_put(call),))

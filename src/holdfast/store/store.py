@@ -91,6 +91,15 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int | None
     cost_microdollars: int | None
     time: int
+    cache_write_tokens: int | None = None
+
+
+class PromptRow(msgspec.Struct, frozen=True):
+    """The content of a prompt that sessions refer to by its digest. It is the same in all of them, and stays when they
+    are deleted: there are as many as releases and sets of tools were used."""
+
+    digest: str
+    content: bytes
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -147,6 +156,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None = None
     model: str | None = None
     """The model that the session uses from now on; None leaves it as it is."""
+    prompt: PromptRow | None = None
+    """A prompt that the events refer to. It is written unless the store has it."""
     makes_progress: bool = False
     """A finished step or a recorded tool result: the session is not poison."""
 
@@ -400,6 +411,10 @@ class Store(Protocol):
     ) -> tuple[Event, ...]:
         """A page of the log: at most `limit` events and, if `max_bytes` is set, about that much data, but at least one
         event."""
+        ...
+
+    async def prompt(self, digest: str) -> bytes | None:
+        """The content of the prompt with this digest; None: the database never had it."""
         ...
 
     async def turn_start(self, key: Key) -> Position | None:

@@ -29,6 +29,10 @@ class Registry:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """All tools as the model reads of them."""
+        return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in self._tools.values())
+
     def offered(self, only: tuple[str, ...] | None, client_tools: tuple[ClientTool, ...]) -> tuple[ToolSpec, ...]:
         """Returns the tools offered to the model: the session's choice of these tools, then the client's own."""
         clients = {client.name for client in client_tools}

@@ -64,6 +64,21 @@ class Activities:
             self._tasks.clear()
             self._cancelled.clear()
 
+    async def cancel_one(self, name: str) -> None:
+        """Cancel the activity of that name and wait for its end, as `cancel` does for all of them."""
+        task = self._tasks.get(name)
+        if task is None:
+            return
+        if task not in self._cancelled:
+            self._cancelled.add(task)
+            task.cancel()
+        _, cancelled = await defer_cancellation(asyncio.wait([task], timeout=cancelled_tools.GIVE_UP_SECONDS))
+        if self._tasks.get(name) is task:
+            del self._tasks[name]
+            self._cancelled.discard(task)
+        if cancelled is not None:
+            raise cancelled
+
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
         self._cancelled.discard(task)
         failure = None if task.cancelled() else task.exception()

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded, CompactionStarted, call_of
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, ToolCallId, TurnId
 from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
@@ -27,6 +28,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
 from holdfast.session.inputs import InterruptedCall
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
+from holdfast.session.prompt import Prompt
 from holdfast.session.state import Phase, State, next_phase
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
@@ -37,6 +39,7 @@ from holdfast.store.store import (
     LedgerEntry,
     Outcome,
     Promotion,
+    PromptRow,
     Rejected,
     RequestRow,
     Segment,
@@ -54,6 +57,7 @@ from holdfast.turns.cancelled_tools import CancelledTools
 from holdfast.turns.deferral import defer_cancellation
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.load import FoldedSession
+from holdfast.turns.prompts import Prompts
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +100,7 @@ class HeldSession:
         may_work_in: MayWorkIn = nowhere,
         identify: Identify = identity_of,
         lease_seconds_left: Callable[[], float] = lambda: math.inf,
+        prompts: Prompts | None = None,
     ) -> None:
         """`claiming` is the pending claim, if it is not yet committed. `orphans` are the tools of this process that
         were cancelled and outlived their session's run. `lease_seconds_left` tells for how long this process may trust
@@ -107,6 +112,7 @@ class HeldSession:
         self.new_id = new_id
         self.lease = lease
         self.lease_seconds_left = lease_seconds_left
+        self.prompts = prompts or Prompts(store, Prompt())
         self.shell = shell
         self.is_interrupting = False
         """Activities are being ended because the turn ends, and not because this process releases the session."""
@@ -324,6 +330,7 @@ class HeldSession:
             unit.status is not None and outcome.head >= self._row_status_at
         ):  # Outcomes may arrive in another order than units.
             self._row_status, self._row_status_at = row_status, outcome.head
+        self.prompts.is_stored |= unit.prompt is not None
         if append.drops_segments:
             self._segments.clear()
             self.answer_begun.set()
@@ -433,6 +440,7 @@ class HeldSession:
             # Also when a turn ends normally: a call that was refused after a crash may have left its command running.
             ends_commands=self.shell is not None and _ends_turn(append.events),
             ledger=tuple(self._ledger(append.events)),
+            prompt=self._new_prompt(append.events),
             supposes_head=self.state.head if append.supposes_head else None,
             status=None if row_status == self._row_status else row_status[0],
             turn_id=row_status[1],
@@ -468,6 +476,13 @@ class HeldSession:
                 current = None
         return current
 
+    def _new_prompt(self, bodies: Iterable[Body]) -> PromptRow | None:
+        """The content of a prompt that the events refer to, unless this process knows that the store has it."""
+        current = self.prompts.current
+        if self.prompts.is_stored or all(getattr(body, "prompt", None) != current.digest for body in bodies):
+            return None
+        return PromptRow(current.digest, current.content)
+
     def _ledger(self, bodies: Iterable[Body]) -> Iterable[LedgerEntry]:
         """An entry for every attempt at a model call; an attempt that did not report its usage is unknown, not free."""
         for body in bodies:
@@ -480,11 +495,26 @@ class HeldSession:
                         input_tokens=body.input_tokens,
                         output_tokens=body.output_tokens,
                         cache_read_tokens=body.cache_read_tokens,
+                        cache_write_tokens=body.cache_write_tokens,
                         cost_microdollars=body.cost_microdollars,
                         time=self.clock.now_ms(),
                     )
                 case message.CallFailed():
                     yield self._unknown_use(body.message_id, body.attempt)
+                case CompactionStarted(attempt=attempt) if attempt > 1:
+                    yield self._unknown_use(call_of(body.compaction_id), attempt - 1)
+                case CompactionEnded() if body.is_called:
+                    yield LedgerEntry(
+                        message_id=call_of(body.compaction_id),
+                        attempt=body.attempt,
+                        model=body.model,
+                        input_tokens=body.input_tokens,
+                        output_tokens=body.output_tokens,
+                        cache_read_tokens=body.cache_read_tokens,
+                        cache_write_tokens=body.cache_write_tokens,
+                        cost_microdollars=body.cost_microdollars,
+                        time=self.clock.now_ms(),
+                    )
                 case message.AssistantMessage(interrupted=True):
                     # If the provider cut the answer, this attempt is already in the ledger, and stays there once.
                     yield self._unknown_use(body.message_id, self._segments[-1].attempt if self._segments else 1)
@@ -501,6 +531,7 @@ class HeldSession:
             input_tokens=None,
             output_tokens=None,
             cache_read_tokens=None,
+            cache_write_tokens=None,
             cost_microdollars=None,
             time=self.clock.now_ms(),
         )

@@ -12,12 +12,22 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.events.compaction import CompactionEnded
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.session.fold import FOLD_VERSION, fold, fold_turn, images_left, put_images_back, restored
+from holdfast.events.session import Truncated
+from holdfast.session.fold import (
+    FOLD_VERSION,
+    fold,
+    fold_turn,
+    images_left,
+    put_images_back,
+    restored,
+    undone_compactions,
+)
 from holdfast.session.state import ModelReply, OpenRequest, Phase, State, ToolCall, Turn
 from holdfast.store.log_pages import NO_SNAPSHOT, page_up_to, pages
-from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Store
+from holdfast.store.store import CaughtUp, Claim, Cursor, Loaded, Row, Segment, Snapshot, Store
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +78,14 @@ async def fold_loaded(
         fold(page, state)
     if state.head < loaded.row.head:
         return None
+    if state.is_behind:
+        return await _fold_behind(store, loaded, claiming)
+    return await _folded(store, loaded, state, claiming, snapshot)
+
+
+async def _folded(
+    store: Store, loaded: Loaded, state: State, claiming: asyncio.Future[Any] | None, snapshot: Snapshot | None
+) -> FoldedSession:
     left = images_left(state)
     if left and claiming is not None:
         await asyncio.shield(claiming)  # Images may be large: the claim must be counted before they are loaded.
@@ -90,6 +108,30 @@ async def _fold_whole_log(store: Store, key: Key, claiming: asyncio.Future[Any] 
         await asyncio.shield(claiming)  # The log may be large: the claim must be counted before it is loaded.
     loaded = await store.load(key, fold_version=NO_SNAPSHOT)
     return None if loaded is None else await fold_loaded(store, loaded)
+
+
+async def _fold_behind(store: Store, loaded: Loaded, claiming: asyncio.Future[Any] | None) -> FoldedSession | None:
+    """Fold the log from its start without the compactions whose part of the conversation a later rewind reached into:
+    first find them, then fold."""
+    if claiming is not None:
+        await asyncio.shield(claiming)
+    key = loaded.row.key
+    whole = await store.load(key, fold_version=NO_SNAPSHOT)
+    if whole is None:
+        return None
+    compactions: list[tuple[Position, Position]] = []
+    rewinds: list[tuple[Position, Position]] = []
+    async for page in pages(store, whole):
+        for event in page:
+            if isinstance(event.body, CompactionEnded) and event.body.success:
+                compactions.append((event.position, event.body.up_to))
+            elif isinstance(event.body, Truncated):
+                rewinds.append((event.position, event.body.kept))
+    state = State(undone=undone_compactions(compactions, rewinds))
+    async for page in pages(store, whole):
+        fold(page, state)
+    state.is_behind, state.undone = False, ()
+    return await _folded(store, whole, state, claiming, None)
 
 
 async def _fold_turn_only(store: Store, key: Key) -> FoldedSession | None:

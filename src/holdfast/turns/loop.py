@@ -6,20 +6,34 @@ answer or a follow-up while the activity runs.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from holdfast.events.ids import Fence, Key, ToolCallId
+from holdfast.events.compaction import CompactionStarted
+from holdfast.events.context import ToolSpec
+from holdfast.events.ids import CompactionId, Fence, Key, ToolCallId
 from holdfast.large_work import beside_if_large
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
 from holdfast.models.model import Model, ModelRequest
-from holdfast.session.actions import Append, CallModel, Deny, GoToBackground, Interrupt, Pause, Release, RunTools
+from holdfast.session.actions import (
+    Append,
+    CallModel,
+    Deny,
+    GoToBackground,
+    Interrupt,
+    Pause,
+    Release,
+    RunTools,
+    Summarise,
+)
 from holdfast.session.decide import decide
-from holdfast.session.history import conversation, size_of, system_message
-from holdfast.session.inputs import MODEL, CallFacts, Inputs
-from holdfast.session.state import ToolCall
+from holdfast.session.history import anchor, conversation, size_of, system_message
+from holdfast.session.inputs import COMPACTION, MODEL, CallFacts, Inputs
+from holdfast.session.state import Compaction, ToolCall
+from holdfast.session.tokens import tokens_in
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
 from holdfast.turns import cancelled_tools
@@ -27,8 +41,11 @@ from holdfast.turns.activities import Activities, linger
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.held_session import HeldSession
 from holdfast.turns.model_call import call_model
+from holdfast.turns.summary import summarise
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
+
+log = logging.getLogger(__name__)
 
 Models = Callable[[ModelChoice], Awaitable[Model]]
 """Opens the model that a session chose; raises `ModelNotUsable`."""
@@ -49,8 +66,8 @@ class TurnLoop:
         models: Models,
         credentials: Credentials | None = None,
         registry: Registry,
-        instructions: str = "",
         stream: bool = True,
+        compaction_model: str | None = None,
         titles: Titles | None = None,
         lingering: set[HeldSession] | None = None,
         others_wait: Callable[[Key], Awaitable[bool]] | None = None,
@@ -63,8 +80,16 @@ class TurnLoop:
         self._models = models
         self._credentials = credentials
         self._registry = registry
-        self._instructions = instructions
         self._stream = stream
+        self._compaction_model = compaction_model
+        self._prompt = session.prompts.current
+        self._window: int | None = None
+        self._prompt_tokens = 0
+        self._offered: tuple[ToolSpec, ...] = ()
+        self._measured: object = None
+        """The parts of the state from which the window and the size of the prompt were found."""
+        self._own_compaction: tuple[CompactionId, int] | None = None
+        """The compaction, and its attempt, whose start this holder recorded and that it has not begun yet."""
         self._titles = titles
         self._lingering = set() if lingering is None else lingering
         self._activities = Activities(session.woken)
@@ -103,9 +128,13 @@ class TurnLoop:
         self._activities.raise_failures()
         await self.session.refresh_inbox()
         self._had_turn |= self.session.state.turn is not None
+        await self._drop_stale_compaction()
+        if self.session.state.is_behind and not self.session.is_partial:
+            return await self._load_again()
         if self._claim.eligible:  # On another machine the same path is another folder.
             await self.session.fix_directory()
         granted = await self._granted_rules()
+        await self._measure()
         self._facts = await self._call_facts()  # Last, because the state must not change between this and `decide`.
         decision = decide(self.session.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
@@ -118,6 +147,7 @@ class TurnLoop:
             case Append() as append:
                 if await self.session.commit(append):
                     self._takeover = None
+                    self._note_own_compaction(append)
                     if self.session.state.turn is None:
                         self._is_spent = self.session.is_partial
                         self.session.interrupted.clear()
@@ -132,6 +162,9 @@ class TurnLoop:
                 self.session.to_background[tool_call_id].set()
             case Deny(request_ids=request_ids):
                 await self.session.deny(request_ids)
+            case Pause() if self.draining and self._activities.running == {COMPACTION}:
+                await self._activities.cancel()
+                return await self._release("handed_over")
             case Pause():
                 await self.session.woken.wait()
             case Release(for_another=True):
@@ -139,10 +172,13 @@ class TurnLoop:
             case Release(for_newer=for_newer):
                 await self._linger()
                 return not self.session.woken.is_set() and await self._release("for_newer" if for_newer else "done")
-            case CallModel() | RunTools() if self.draining and not self._activities.running:
+            case CallModel() | RunTools() if self.draining and not self._activities.running - {COMPACTION}:
+                await self._activities.cancel()
                 return await self._release("handed_over")
             case CallModel() as call:
                 await self._start_model(call)
+            case Summarise(compaction=current):
+                await self._start_compaction(current)
             case RunTools(calls=calls):
                 for tool_call in calls:
                     self._start_tool(tool_call)
@@ -151,6 +187,65 @@ class TurnLoop:
     async def _hand_over_next_turn(self) -> bool:
         """Release the session: its next turn needs the history, which this state lacks. The next claim loads it
         whole."""
+        return await self._release("handed_over")
+
+    async def _measure(self) -> None:
+        """Find the window of the session's model, the session's prompt, and how many tokens stand before the
+        conversation, whenever they may have changed."""
+        state = self.session.state
+        busy = state.turn is not None or state.compaction is not None or bool(self.session.inbox)
+        if not busy or self.session.is_partial or not self._claim.eligible:
+            return
+        recall = state.compactions > 0
+        now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, recall)
+        if now == self._measured:
+            return
+        self._window = (await self._model()).info.window
+        self._prompt = await self.session.prompts.get(state.prompt)
+        self._offered = self._prompt.offered(state.tools, state.client_tools, recall=recall)
+        self._prompt_tokens = self._prompt.tokens(self._offered) + tokens_in(state.system_message or "")
+        self._measured = now
+
+    def _owns(self, current: Compaction | None) -> bool:
+        return current is not None and self._own_compaction == (current.compaction_id, current.attempt)
+
+    def _note_own_compaction(self, append: Append) -> None:
+        for body in append.events:
+            if isinstance(body, CompactionStarted):
+                self._own_compaction = (body.compaction_id, body.attempt)
+
+    async def _start_compaction(self, current: Compaction) -> None:
+        self._own_compaction = None
+        model = await self._compacting_model()
+        work = summarise(
+            self.session,
+            current,
+            model,
+            model_window=model.info.window,
+            inputs=lambda: self._inputs(frozenset()),
+        )
+        self._activities.start(COMPACTION, work)
+
+    async def _compacting_model(self) -> Model:
+        """The model that makes summaries: the configured one where a session uses the server's models, or its own."""
+        state = self.session.state
+        if self._compaction_model is None or state.provider is not None:
+            return await self._model()
+        try:
+            return await self._models(ModelChoice(key=self.session.key, name=self._compaction_model))
+        except ModelNotUsable as error:
+            log.warning("the model for summaries can't be used, the session's own is: %s", error)
+            return await self._model()
+
+    async def _drop_stale_compaction(self) -> None:
+        """End the making of a summary that was given up, or whose part of the conversation was rewound."""
+        if COMPACTION in self._activities.running and self.session.state.compaction is None:
+            await self._activities.cancel_one(COMPACTION)
+
+    async def _load_again(self) -> bool:
+        """Release the session: its conversation was rewound into a part that a summary stood for. The next claim loads
+        that part again."""
+        await self._activities.cancel()
         return await self._release("handed_over")
 
     async def _gives_way(self) -> bool:
@@ -203,6 +298,10 @@ class TurnLoop:
             deciders=session.deciders,
             denying=session.denying,
             takeover=self._takeover,
+            prompt=session.prompts.current.digest,
+            prompt_tokens=self._prompt_tokens,
+            window=self._window,
+            owns_compaction=self._owns(session.state.compaction),
         )
 
     async def _start_model(self, call: CallModel) -> None:
@@ -212,14 +311,16 @@ class TurnLoop:
         history, seed = tuple(state.history), state.seed
         request = ModelRequest(
             messages=(
-                system_message(state, self._instructions),
+                system_message(state, self._prompt),
                 *await beside_if_large(size_of(history), lambda: conversation(history, seed)),
             ),
-            tools=() if without_tools else self._registry.offered(state.tools, state.client_tools),
+            tools=() if without_tools else self._offered,
             stream=self._stream and state.stream,
             reasoning_effort=state.reasoning_effort,
             thinking=state.thinking_now(),
             headers=self._headers(),
+            cache_key=f"holdfast-{seed}",
+            cache_anchor=anchor(state),
         )
         self._start(MODEL, call_model(self.session, call, model, request))
         self._consider_title()

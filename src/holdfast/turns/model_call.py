@@ -204,5 +204,6 @@ async def _record_failure(session: HeldSession, call: CallModel, error: ModelErr
         retryable=error.retryable,
         status_code=error.status,
         retry_after_ms=None if wait is None else int(wait * 1000),
+        window=error.window,
     )
     await session.commit(Append(events=[failure]))

@@ -22,6 +22,7 @@ from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.held_session import HeldSession, MayWorkIn
 from holdfast.turns.load import load_claimed
 from holdfast.turns.loop import Models, TurnLoop
+from holdfast.turns.prompts import Prompts
 from holdfast.turns.titles import Titles
 from holdfast.workers.holds import Hold, Holds
 from holdfast.workers.lease_keeper import LeaseKeeper
@@ -49,7 +50,8 @@ class SessionRunner:
         models: Models,
         credentials: Credentials | None,
         shell: Shell | None,
-        instructions: str,
+        prompts: Prompts,
+        compaction_model: str | None,
         observer: Observer,
         new_id: Callable[[], str],
         may_work_in: MayWorkIn,
@@ -68,7 +70,8 @@ class SessionRunner:
         self._models = models
         self._credentials = credentials
         self._shell = shell
-        self._instructions = instructions
+        self._prompts = prompts
+        self._compaction_model = compaction_model
         self._observer = observer
         self._new_id = new_id
         self._may_work_in = may_work_in
@@ -153,7 +156,7 @@ class SessionRunner:
             models=self._models,
             credentials=self._credentials,
             registry=self._registry,
-            instructions=self._instructions,
+            compaction_model=self._compaction_model,
             titles=self.titles,
             lingering=self._lingering,
             others_wait=self._others_wait,
@@ -197,6 +200,7 @@ class SessionRunner:
             may_work_in=self._may_work_in,
             identify=self._identify,
             lease_seconds_left=self._keeper.seconds_left,
+            prompts=self._prompts,
         )
 
     async def _let_others_ahead(self, claim: Claim) -> None:

@@ -11,6 +11,7 @@ from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
 from holdfast.session.bounds import Bounds
+from holdfast.session.prompt import Prompt
 from holdfast.session.state import Phase
 from holdfast.store.clock import Clock
 from holdfast.store.store import Store
@@ -20,6 +21,7 @@ from holdfast.tools.working_directory import Identify, identity_of
 from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS
 from holdfast.turns.held_session import MayWorkIn, nowhere
 from holdfast.turns.loop import Models
+from holdfast.turns.prompts import Prompts
 from holdfast.workers.claimer import Claimer
 from holdfast.workers.holds import Holds
 from holdfast.workers.lease_keeper import LeaseKeeper
@@ -44,6 +46,7 @@ class Worker:
         credentials: Credentials | None = None,
         shell: Shell | None = None,
         instructions: str = "",
+        compaction_model: str | None = None,
         observer: Observer | None = None,
         new_id: Callable[[], str] = random_id,
         may_work_in: MayWorkIn = nowhere,
@@ -73,7 +76,8 @@ class Worker:
             models=models,
             credentials=credentials,
             shell=shell,
-            instructions=instructions,
+            prompts=Prompts(store, Prompt(instructions=instructions, tools=registry.specs())),
+            compaction_model=compaction_model,
             observer=observer or Observer(clock),
             new_id=new_id,
             may_work_in=may_work_in,

@@ -8,6 +8,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Position
 from holdfast.session.bounds import Bounds
+from holdfast.session.compaction import given_up
 from holdfast.session.endings import end_early, tasks_of_source
 from holdfast.session.fold import fold_turn
 from holdfast.session.inputs import Inputs
@@ -41,6 +42,8 @@ class NewLog:
         if state.turn is not None:
             inputs = Inputs(new_id=self._new_id, now=now, bounds=Bounds())
             bodies += end_early(state, inputs, state.turn, "interrupted").events
+        else:
+            bodies += given_up(state)
         bodies += tasks_of_source(state)
         for body in bodies:
             self.add(now, body)

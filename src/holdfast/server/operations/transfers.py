@@ -14,11 +14,13 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded, CompactionStarted, MessagePinned
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import Key, Owner, SessionId, random_id
 from holdfast.events.message import UserMessage
 from holdfast.events.request import Decision, PermissionCompleted
 from holdfast.events.session import ModelChanged, SessionInfo, SessionStarted, SettingsChanged
+from holdfast.events.turn import TurnStarted
 from holdfast.server.errors import Invalid
 from holdfast.server.json_bounds import JsonBounds, TooCostly, breathe, check_text
 from holdfast.server.operations.new_log import NewLog
@@ -220,6 +222,11 @@ def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) 
         case PermissionCompleted():
             once: Decision = "approved" if body.decision == "approved-for-session" else body.decision
             return msgspec.structs.replace(body, decision=once, rules=(), place=None)
+        case CompactionStarted() | CompactionEnded() | MessagePinned():
+            # The importer's own model summarises the conversation when it has to.
+            return SessionInfo(info_type="compaction", message="The context of the session was compacted or pinned.")
+        case TurnStarted():
+            return msgspec.structs.replace(body, prompt=None)
         case UserMessage():
             return msgspec.structs.replace(body, bounds=None)
         case _:

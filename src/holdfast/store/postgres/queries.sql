@@ -73,13 +73,14 @@ SELECT advanced.owner, advanced.id, message_id, attempt, block, start, kind, tex
 
 -- name: used
 INSERT INTO holdfast.ledger
-  (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time)
+  (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
+   cache_write_tokens)
 SELECT advanced.owner, advanced.id, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens,
-       cost_microdollars, time
+       cost_microdollars, time, cache_write_tokens
   FROM unnest({0}::integer[], {1}::text[], {2}::integer[], {3}::text[], {4}::bigint[], {5}::bigint[], {6}::bigint[],
-              {7}::bigint[], {8}::bigint[])
+              {7}::bigint[], {8}::bigint[], {9}::bigint[])
     AS entry (number, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars,
-              time)
+              time, cache_write_tokens)
   JOIN advanced ON advanced.number = entry.number
 ON CONFLICT DO NOTHING;
 
@@ -841,8 +842,15 @@ SELECT given.number, session.fence, session.inbox_tail
   CROSS JOIN LATERAL (
     SELECT fence, inbox_tail FROM holdfast.session WHERE owner = given.owner AND id = given.session OFFSET 0) AS session;
 
+-- name: keep_prompt
+INSERT INTO holdfast.prompt (digest, content) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: prompt
+SELECT content FROM holdfast.prompt WHERE digest = $1;
+
 -- name: ledger
-SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
+SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
+       cache_write_tokens
   FROM holdfast.ledger WHERE owner = $1 AND ($2::text IS NULL OR session = $2)
  ORDER BY time, session, message_id, attempt;
 

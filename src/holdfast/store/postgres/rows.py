@@ -186,11 +186,17 @@ async def ledger(db: Link, owner: Owner, session: SessionId | None) -> tuple[Led
             cache_read_tokens=cache_read,
             cost_microdollars=cost,
             time=time,
+            cache_write_tokens=cache_write,
         )
-        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time in await db.rows(
-            "ledger", owner, session
+        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time, cache_write in (
+            await db.rows("ledger", owner, session)
         )
     )
+
+
+async def prompt(db: Link, digest: str) -> bytes | None:
+    found = await db.rows("prompt", digest)
+    return bytes(found[0][0]) if found else None
 
 
 # Reads of many sessions at a time

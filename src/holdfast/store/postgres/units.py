@@ -89,7 +89,7 @@ class UnitJob:
 def _is_simple(unit: Unit) -> bool:
     """Whether the unit depends on nothing but its fence, and one statement writes all of it."""
     rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
-    return not (rows or unit.ends_commands or unit.creates is not None)
+    return not (rows or unit.ends_commands or unit.prompt is not None or unit.creates is not None)
 
 
 class Group:
@@ -465,6 +465,7 @@ def _ledger_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
             entry.cache_read_tokens,
             entry.cost_microdollars,
             entry.time,
+            entry.cache_write_tokens,
         )
         for number, group in enumerate(groups, 1)
         for job in group.jobs
@@ -495,6 +496,8 @@ async def _write_rows(link: Link, unit: Unit) -> None:
         await link.run("open_requests", *_columns(8, opened))
     if unit.closes:
         await link.run("close_requests", *_columns(3, [(*of, request_id) for request_id in unit.closes]))
+    if unit.prompt is not None:
+        await link.run("keep_prompt", unit.prompt.digest, unit.prompt.content)
     await task_rows.write_unit(link, unit)
 
 

@@ -98,8 +98,12 @@ UPDATE request SET state = 'closed' WHERE owner = ?1 AND session = ?2 AND id = ?
 
 -- name: add_ledger
 INSERT OR IGNORE INTO ledger
-  (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+  (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
+   cost_microdollars, time)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+
+-- name: keep_prompt
+INSERT OR IGNORE INTO prompt (digest, content) VALUES (?1, ?2);
 
 -- name: keep_snapshot
 -- Only the holder writes it, only of events in the log, and never an older snapshot over a newer one.
@@ -705,12 +709,17 @@ SELECT min(runnable_since)
 SELECT fence, inbox_tail FROM session WHERE owner = ?1 AND id = ?2;
 
 -- name: ledger
-SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
+SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
+       cache_write_tokens
   FROM ledger WHERE owner = ?1 ORDER BY time, session, message_id, attempt;
 
 -- name: ledger_of_session
-SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time
+SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
+       cache_write_tokens
   FROM ledger WHERE owner = ?1 AND session = ?2 ORDER BY time, message_id, attempt;
+
+-- name: prompt
+SELECT content FROM prompt WHERE digest = ?1;
 
 -- Tasks
 

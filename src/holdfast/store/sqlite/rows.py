@@ -192,9 +192,15 @@ def ledger(db: sqlite3.Connection, owner: Owner, session: SessionId | None) -> t
             cache_read_tokens=cache_read,
             cost_microdollars=cost,
             time=time,
+            cache_write_tokens=cache_write,
         )
-        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time in found
+        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time, cache_write in found
     )
+
+
+def prompt(db: sqlite3.Connection, digest: str) -> bytes | None:
+    found = db.execute(SQL["prompt"], (digest,)).fetchone()
+    return None if found is None else bytes(found[0])
 
 
 def inbox_item(found: Sequence[Any]) -> InboxItem:

@@ -332,6 +332,9 @@ class SqliteStore:
     async def requests(self, key: Key, *, answered: bool = False) -> tuple[RequestRow, ...]:
         return await self._read(lambda db: rows.requests(db, key, answered=answered))
 
+    async def prompt(self, digest: str) -> bytes | None:
+        return await self._read(lambda db: rows.prompt(db, digest))
+
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read(lambda db: rows.ledger(db, owner, session))
 

@@ -276,7 +276,7 @@ class Units:
             session.flew = True
         if job.segments:
             self._append_segments(job, session)
-        if unit.promotes or unit.opens or unit.closes or unit.ledger:
+        if unit.promotes or unit.opens or unit.closes or unit.ledger or unit.prompt:
             self._write_rows(unit, job.key)
         if unit.opens_tasks or unit.changes_tasks or unit.ends_commands:
             task_rows.write_unit(self._db, unit)
@@ -316,8 +316,11 @@ class Units:
         for request_id in unit.closes:
             db.execute(SQL["close_request"], (*key, request_id))
         for entry in unit.ledger:
-            used = (entry.input_tokens, entry.output_tokens, entry.cache_read_tokens, entry.cost_microdollars)
+            cached = (entry.cache_read_tokens, entry.cache_write_tokens)
+            used = (entry.input_tokens, entry.output_tokens, *cached, entry.cost_microdollars)
             db.execute(SQL["add_ledger"], (*key, entry.message_id, entry.attempt, entry.model, *used, entry.time))
+        if unit.prompt is not None:
+            db.execute(SQL["keep_prompt"], (unit.prompt.digest, unit.prompt.content))
 
     def _advance(self) -> None:
         moved: list[tuple[Any, ...]] = []

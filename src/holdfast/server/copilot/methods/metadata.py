@@ -13,6 +13,7 @@ from holdfast.server.copilot.methods.workspaces import workspace
 from holdfast.server.copilot.projection import iso, shown_model
 from holdfast.server.errors import Invalid
 from holdfast.session.history import context
+from holdfast.session.prompt import Prompt
 from holdfast.session.state import Person, State
 
 CHARACTERS_PER_TOKEN: Final = 4
@@ -108,7 +109,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(call: RpcCall, state: State, tools: tuple[ToolSpec, ...]) -> Estimate:
-    system, *conversation = context(state, call.service.settings.instructions)
+    system, *conversation = context(state, Prompt(instructions=call.service.settings.instructions))
     return Estimate(
         system=_tokens(system),
         conversation=sum(_tokens(message) for message in conversation),

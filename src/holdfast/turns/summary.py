@@ -1,0 +1,167 @@
+"""Makes the summary of a compaction, beside the turn, and records how the compaction ended.
+
+Until the end is committed nothing has changed: a process that dies here leaves the old context, and a compaction that
+the next holder starts again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.events.compaction import CompactionEnded, CompactionError
+from holdfast.events.event import Event
+from holdfast.events.ids import Position
+from holdfast.models.model import Model, ModelError, ModelRequest, TextDelta, TokenUsage
+from holdfast.models.summary_request import summary_request
+from holdfast.session import compaction
+from holdfast.session.actions import Append
+from holdfast.session.inputs import Inputs
+from holdfast.session.passages import Passages
+from holdfast.session.state import Compaction, State
+from holdfast.session.tokens import tokens_in
+from holdfast.store.log_pages import PAGE_BYTES
+from holdfast.store.store import Store
+from holdfast.turns.activities import raise_if_cancelled
+from holdfast.turns.held_session import HeldSession
+
+TRANSCRIPT_SHARE: Final = 0.6
+"""The share of the window that the transcript takes up; the rest is for the earlier summary, for the new one, and for
+tokens that the estimate misses."""
+
+EVENTS_AT_ONCE: Final = 100
+"""How many events are read at a time, from the newest backwards."""
+
+CALL_SECONDS: Final = 600.0
+"""A summary that takes longer has failed."""
+
+log = logging.getLogger(__name__)
+
+
+class MadeSummary(msgspec.Struct, kw_only=True):
+    """The outcome of the model call."""
+
+    text: str = ""
+    usage: TokenUsage | None = None
+    error: str = ""
+
+
+async def summarise(
+    session: HeldSession, current: Compaction, model: Model, *, model_window: int, inputs: Callable[[], Inputs]
+) -> None:
+    """Make the summary, and commit the end of the compaction, unless it was given up meanwhile. `model_window` is the
+    window of the model that makes it; `inputs` gives what is decided on, as it is then."""
+    replaced = compaction.tokens_left_out(session.state, current.up_to)
+    made = await _ask(session, current, model, model_window)
+    raise_if_cancelled()
+    state = session.state
+    if state.compaction is not None and state.compaction.compaction_id == current.compaction_id:
+        await session.commit(Append(events=[_end(state, inputs(), current, made, model.name, replaced)]))
+
+
+def _end(
+    state: State, inputs: Inputs, current: Compaction, made: MadeSummary, model: str, replaced: int
+) -> CompactionEnded:
+    text, code, message = _judged(made, replaced)
+    ended = compaction.ended(state, inputs, current, text, error=code, message=message, model=model)
+    usage = made.usage or TokenUsage()
+    return msgspec.structs.replace(
+        ended,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cost_microdollars=usage.cost_microdollars,
+    )
+
+
+def _judged(made: MadeSummary, replaced: int) -> tuple[str, CompactionError, str]:
+    """The summary; or no text, a code and a sentence that say why there is none."""
+    text = made.text.strip()
+    if made.error:
+        return "", "failed", made.error
+    if not text:
+        return "", "empty", "The model gave no summary."
+    if tokens_in(text) >= replaced:
+        return "", "too_long", "The summary is no shorter than what it would replace."
+    return text, "", ""
+
+
+async def _ask(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
+    """Call the model, again after a passing failure. A refusal as too long halves the transcript."""
+    share, failure = TRANSCRIPT_SHARE, ""
+    for attempt in range(session.bounds.max_compaction_attempts):
+        if attempt:
+            await session.clock.sleep(session.bounds.backoff_seconds * 2.0 ** (attempt - 1) * random.uniform(1.0, 1.25))
+        request = await _request(session, current, int(window * share), window)
+        made = MadeSummary()
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await _receive(model, request, made)
+        except ModelError as error:
+            failure = error.message
+            if error.code == "model_context_exceeded":
+                share /= 2
+            elif not error.retryable:
+                break
+        except TimeoutError:
+            failure = f"The summary took longer than {CALL_SECONDS:.0f} seconds."
+        except Exception as error:
+            log.warning("no summary of session %s could be made: %s", session.key.session, type(error).__name__)
+            failure = f"{model.name} failed: {type(error).__name__}"
+            break
+        else:
+            return made
+    return MadeSummary(error=failure)
+
+
+async def _receive(model: Model, request: ModelRequest, made: MadeSummary) -> None:
+    async with contextlib.aclosing(model.stream(request)) as stream:
+        pieces: list[str] = []
+        async for chunks in stream:
+            for chunk in chunks:
+                if isinstance(chunk, TextDelta):
+                    pieces.append(chunk.text)
+                elif isinstance(chunk, TokenUsage):
+                    made.usage = chunk
+    made.text = "".join(pieces)
+
+
+async def _request(session: HeldSession, current: Compaction, tokens: int, window: int) -> ModelRequest:
+    state = session.state
+    passages = Passages(current.up_to, tokens, state.seed)
+    await _fill(session.store, session, passages)
+    summary = state.summary()
+    return summary_request(
+        passages.text(),
+        earlier=summary.text if summary is not None and passages.next > 0 else "",
+        instructions=current.instructions,
+        max_tokens=compaction.summary_tokens(session.bounds, window),
+    )
+
+
+async def _fill(store: Store, session: HeldSession, passages: Passages) -> None:
+    """Read the log from the newest event backwards, until there is no more room."""
+    page: dict[Position, Event] = {}
+    while passages.next > 0:
+        event = page.get(passages.next)
+        if event is None:
+            page = await _page_before(store, session, passages.next)
+            event = page[passages.next]
+        if not passages.take(event):
+            return
+
+
+async def _page_before(store: Store, session: HeldSession, last: Position) -> dict[Position, Event]:
+    """Events up to position `last`, with it. Of large events, fewer."""
+    count = EVENTS_AT_ONCE
+    while True:
+        after = Position(max(0, last - count))
+        found = await store.events_after(session.key, after, limit=last - after, max_bytes=PAGE_BYTES)
+        if found and found[-1].position == last:
+            return {event.position: event for event in found}
+        count = max(1, count // 4)
