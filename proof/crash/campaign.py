@@ -164,9 +164,9 @@ def aims_at(points: Sequence[Point]) -> list[tuple[int, tuple[str, ...]]]:
 
 
 def can_freeze(aims: Sequence[str], database: Database) -> bool:
-    """On SQLite only after a write: a frozen transaction would block every other writer for as long as it is frozen.
-    PostgreSQL ends such a transaction by itself."""
-    is_outside = ":after#" in aims[0] or database == "postgresql"
+    """On SQLite only after a write, in the thread that writes: a frozen transaction would block every other writer for
+    as long as it is frozen. PostgreSQL ends such a transaction by itself."""
+    is_outside = (":after#" in aims[0] and not aims[0].startswith(COMMAND_VERBS)) or database == "postgresql"
     return len(aims) == 1 and is_outside and not aims[0].startswith((*NEVER_FROZEN, COMPANION))
 
 

@@ -53,7 +53,7 @@ from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 from holdfast.workers import session_run
-from proof.crash import crowd_defects, postgres_defects
+from proof.crash import compaction_defects, crowd_defects, postgres_defects
 from proof.crash.plant import altered
 from proof.crash.plant import replace as _replace
 from proof.crash.trial import Database, Kind
@@ -714,6 +714,66 @@ DEFECTS: tuple[Defect, ...] = (
         name="a session is run by a process without its tools",
         plant=crowd_defects.run_without_tools_on_sqlite,
         scenarios=("two-nodes",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a compaction starts beside another",
+        plant=compaction_defects.start_beside_another,
+        scenarios=("compaction",),
+        near="compaction",
+    ),
+    Defect(
+        name="a compaction that a crash interrupted is left as it is",
+        plant=compaction_defects.leave_what_another_began,
+        scenarios=("compaction",),
+        near="compaction",
+    ),
+    Defect(
+        name="a stop waits for a compaction",
+        plant=compaction_defects.keep_a_stop_waiting,
+        scenarios=("compaction-stopped",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a compaction leaves out the current message",
+        plant=compaction_defects.leave_out_the_current_message,
+        scenarios=("compaction",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a summary that failed cuts a conversation that still fits",
+        plant=compaction_defects.leave_out_without_need,
+        scenarios=("compaction-without-summary",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the list of running tasks stands before the conversation",
+        plant=compaction_defects.list_tasks_in_front,
+        scenarios=("task-idle",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a call that is refused as too long ends the turn",
+        plant=compaction_defects.give_up_when_refused,
+        scenarios=("compaction-after-refusal",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the window that a provider named is forgotten",
+        plant=compaction_defects.forget_the_window,
+        scenarios=("compaction-after-refusal",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the call for a summary is not on the books",
+        plant=compaction_defects.book_no_summary,
+        scenarios=("compaction",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="nothing is compacted",
+        plant=compaction_defects.summarise_never,
+        scenarios=("compaction",),
         kinds=("calm",),
     ),
 )

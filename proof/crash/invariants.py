@@ -7,20 +7,32 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.events import inbox, message, request, session, task, tool, turn
+from holdfast.events import compaction, inbox, message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.context import AssistantTurn, ContextMessage, ToolOutcome
 from holdfast.events.event import RECORDS, Event, type_of
-from holdfast.events.ids import MessageId, Position, TaskId
+from holdfast.events.ids import MessageId, Position
 from holdfast.events.message import AssistantMessage, ToolCallBlock
 from holdfast.events.session import SessionError
 from holdfast.live.live import Delta
 from holdfast.session import fold as folding
 from holdfast.session.history import context
-from holdfast.session.state import IllegalTransition, Phase, State, next_phase
+from holdfast.session.state import IllegalTransition, Phase, State, next_phase, people_in
 from proof.crash.client import is_silent
 from proof.crash.evidence import Evidence
-from proof.crash.journal import Acknowledged, Asked, Died, Ended, Failed, Occupied, Opened, Read, Shown, Unanswered
+from proof.crash.journal import (
+    Acknowledged,
+    Asked,
+    Died,
+    Ended,
+    Failed,
+    Occupied,
+    Opened,
+    Read,
+    Sent,
+    Shown,
+    Unanswered,
+)
 from proof.crash.stage import OWN_TOOLS, REPEATABLE
 from proof.crash.trial import Violation
 
@@ -323,11 +335,11 @@ def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iter
 
 
 def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
-    """In the history for the model each call has one result, and each history begins with the previous one. Only the
-    list of running tasks may change."""
+    """In the history for the model each call has one result, and each history begins with the previous one, except
+    after a rewind or a compaction."""
     state = State()
     before: tuple[ContextMessage, ...] = ()
-    tasks: list[TaskId] = []
+    compactions = 0
     for event in evidence.events:
         folding.apply(state, event)
         if isinstance(event.body, session.Truncated):
@@ -335,11 +347,82 @@ def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
         if not isinstance(event.body, turn.StepStarted | message.Noted):
             continue
         sent = context(state)
-        first = 0 if [*state.tasks] == tasks else 1  # The list of running tasks is in the system text.
-        if sent[first : len(before)] != before[first:]:
+        if sent[: len(before)] != before and state.compactions == compactions:
             yield f"at {event.position} the model is sent another beginning"
         yield from _unpaired_calls(sent, event.position)
-        before, tasks = sent, [*state.tasks]
+        before, compactions = sent, state.compactions
+
+
+def each_call_begins_as_the_one_before(evidence: Evidence) -> Iterator[str]:
+    """The messages of each call of the model are the beginning of those of the next one, across crashes too. Only a
+    compaction or a rewind changes that, once each."""
+    if not _is_read_in_turn(evidence) or len(evidence.scenario.stories) > 1:
+        return
+    calls = [entry.messages for entry in evidence.journal if isinstance(entry, Sent)]
+    changed = sum(after[: len(before)] != before for before, after in pairwise(calls))
+    allowed = sum(body.success for body in _of(evidence, compaction.CompactionEnded))
+    allowed += len(_of(evidence, session.Truncated))
+    if changed > allowed:
+        yield f"the beginning of {changed} calls changed; {allowed} compactions and rewinds took effect"
+
+
+def a_compaction_takes_effect_once_or_not_at_all(evidence: Evidence) -> Iterator[str]:
+    """One compaction goes on at a time. It ends once, and only its end changes the context. A later attempt follows the
+    one before."""
+    under_way, attempt = "", 0
+    for event in evidence.events:
+        match event.body:
+            case compaction.CompactionStarted(compaction_id=started):
+                expected = attempt + 1 if started == under_way else 1
+                if (under_way and started != under_way) or event.body.attempt != expected:
+                    yield f"at {event.position} {started} starts as attempt {event.body.attempt} beside {under_way!r}"
+                under_way, attempt = started, event.body.attempt
+            case compaction.CompactionEnded(compaction_id=ended):
+                if ended != under_way:
+                    yield f"at {event.position} {ended} ends, and {under_way!r} is under way"
+                if event.body.method == "cut" and event.body.trigger in ("threshold", "manual"):
+                    yield f"at {event.position} a part that still fits is left out without a summary"
+                under_way, attempt = "", 0
+            case session.Truncated():
+                under_way, attempt = "", 0
+            case _:
+                pass
+    if under_way:
+        yield f"{under_way} never ends"
+
+
+def no_word_of_a_person_is_lost_to_the_model(evidence: Evidence) -> Iterator[str]:
+    """At each call of the model, each message of a person is in the context as it was typed, or a summary covers its
+    position; those of the turn that runs are always in the context."""
+    state = State()
+    said: dict[Position, message.UserMessage] = {}
+    for event in evidence.events:
+        folding.apply(state, event)
+        match event.body:
+            case message.UserMessage() as body:
+                said[event.position] = body
+            case session.Truncated(kept=kept):
+                said = {position: body for position, body in said.items() if position <= kept}
+            case turn.StepStarted() | compaction.CompactionEnded():
+                kept_words = {person.message_id for person in people_in(state.history)}
+                current = state.turn.message_ids if state.turn is not None else ()
+                for position, body in said.items():
+                    is_covered = position <= state.covered and body.message_id not in current
+                    if body.message_id not in kept_words and not is_covered:
+                        yield f"at {event.position} the model is not sent {body.message_id}"
+            case _:
+                pass
+
+
+def compactions_meet_their_window(evidence: Evidence) -> Iterator[str]:
+    """A session that outgrows its window is compacted, and its provider refuses it at most once, if at all."""
+    if evidence.scenario.window is None or evidence.trial.aims:
+        return
+    refused = [body for body in _of(evidence, message.CallFailed) if body.error_code == "model_context_exceeded"]
+    if len(refused) > (0 if evidence.scenario.tells_window else 1):
+        yield f"the provider refused {len(refused)} calls as too long"
+    if not any(body.success for body in _of(evidence, compaction.CompactionEnded)):
+        yield "nothing was compacted"
 
 
 def _unpaired_calls(sent: tuple[ContextMessage, ...], position: int) -> Iterator[str]:
@@ -387,6 +470,10 @@ def every_attempt_is_booked_once(evidence: Evidence) -> Iterator[str]:
                 wanted[message_id] += 1
             case AssistantMessage(message_id=message_id, interrupted=True) if message_id not in cut:
                 wanted[message_id] += 1
+            case compaction.CompactionStarted(compaction_id=compaction_id, attempt=attempt) if attempt > 1:
+                wanted[compaction.call_of(compaction_id)] += 1
+            case compaction.CompactionEnded(compaction_id=compaction_id) as ended if ended.is_called:
+                wanted[compaction.call_of(compaction_id)] += 1
             case _:
                 pass
     booked = Counter(entry.message_id for entry in evidence.ledger if not entry.message_id.startswith("title:"))
@@ -653,6 +740,10 @@ INVARIANTS: tuple[Invariant, ...] = (
     what_was_shown_stays,
     reading_in_parts_is_the_same,
     the_model_is_told_the_same,
+    each_call_begins_as_the_one_before,
+    a_compaction_takes_effect_once_or_not_at_all,
+    no_word_of_a_person_is_lost_to_the_model,
+    compactions_meet_their_window,
     a_stop_ends_its_own_turn,
     every_attempt_is_booked_once,
     titles_do_not_fight,

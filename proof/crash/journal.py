@@ -95,6 +95,13 @@ class Asked(Entry, frozen=True, tag="asked"):
     """The tasks on the list of running tasks."""
 
 
+class Sent(Entry, frozen=True, tag="sent"):
+    """The model of a session was called, and not for a title or a summary."""
+
+    messages: tuple[str, ...]
+    """A digest of each message."""
+
+
 class Passed(Entry, frozen=True, tag="passed"):
     """A crash point was passed."""
 
@@ -126,6 +133,7 @@ AnyEntry = (
     | Shown
     | Affected
     | Asked
+    | Sent
     | Passed
     | Died
     | Failed

@@ -84,6 +84,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The model ends the process: the runtime must give up on it."""
     looks_for_the_absent: bool = False
     """The outcome depends on which clients are gone. On SQLite the clients of a frozen process are not: it is alive."""
+    window: int | None = None
+    """The window of the session's model, in tokens."""
+    tells_window: bool = True
+    """The runtime knows the window; otherwise only a refusal names it."""
+    summary: Reply | None = None
+    """The model's answer when it is asked for a summary, if it is not the script's usual one."""
     is_deadly_to_load: bool = False
     """A process that claimed the session in the middle of a turn dies when it loads the session."""
 

@@ -20,6 +20,7 @@ from holdfast.events.tool import ToolAttempted
 from holdfast.models.scripted import Failure, Reply, ScriptedCall
 from holdfast.server.operations import SessionOptions
 from proof.crash.client import Client
+from proof.crash.compaction_scenarios import COMPACTION_SCENARIOS
 from proof.crash.crowd_scenarios import CROWD_SCENARIOS
 from proof.crash.scenario import COMPLETED, DONE, M1, M1_M2, USAGE, Scenario, rule, says
 from proof.crash.stage import HOLD_FOR_THE_STOP
@@ -602,6 +603,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     *TASK_SCENARIOS,
     *CROWD_SCENARIOS,
+    *COMPACTION_SCENARIOS,
 )
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -6,26 +6,31 @@ import os
 import re
 import signal
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 
 import msgspec
 
+from holdfast.events.codec import to_bytes
+from holdfast.events.quote import unmarked
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import (
     Chunk,
     ContextMessage,
     ReasoningDelta,
-    SystemText,
     TextDelta,
     ToolCallDelta,
     ToolOutcome,
     UserText,
 )
 from holdfast.models.scripted import Script, ScriptedAnswer, ScriptedModel
-from holdfast.session.notices import HEADER
+from holdfast.models.summary_request import asks_for_summary
+from holdfast.models.title_request import asks_for_title
+from holdfast.session.notices import HEADER, NO_TASKS
 from holdfast.store import crash_points
 from holdfast.tools.built_in import BUILT_IN
 from holdfast.tools.tool import Tool, ToolContext, tool
 from proof.crash.client import Client
-from proof.crash.journal import Affected, Asked, Journal, Occupied
+from proof.crash.journal import Affected, Asked, Journal, Occupied, Sent
 
 HOLD_FOR_THE_STOP = "hold-for-the-stop"
 THE_TASK = "THE-TASK"
@@ -40,11 +45,16 @@ class StagedModel(ScriptedModel):
     result names. No two answers, in any process, begin alike, so that a swapped answer is visible. Its notices of tasks
     go into the journal."""
 
-    def __init__(self, script: Script, client: Client, journal: Journal) -> None:
+    def __init__(self, script: Script, client: Client, journal: Journal, *, tells_window: bool = True) -> None:
         super().__init__(script)
         self._client = client
         self._journal = journal
+        self._tells_window = tells_window
         self._answers = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        return super().info if self._tells_window else UNKNOWN
 
     def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         found = super().answer(messages)
@@ -52,6 +62,9 @@ class StagedModel(ScriptedModel):
         first, *rest = found.pieces or (TextDelta(""),)
         if isinstance(first, TextDelta | ReasoningDelta):
             first = type(first)(f"[{self._journal.process}.{self._answers}] {first.text}")
+        if not asks_for_title(messages) and not asks_for_summary(messages):
+            digests = tuple(sha256(to_bytes(message)).hexdigest()[:16] for message in messages)
+            self._journal.add(Sent(process=self._journal.process, messages=digests))
         asked = _asked(messages, self._journal.process)
         if asked.notices or asked.running:
             self._journal.add(asked)
@@ -83,8 +96,9 @@ def _asked(messages: Sequence[ContextMessage], process: int) -> Asked:
         if isinstance(message, UserText)
         for found in re.finditer(r"<task-id>(\w+)</task-id>\s*<status>(\w+)</status>", message.text)
     ]
-    system = "".join(message.text for message in messages if isinstance(message, SystemText))
-    running = re.findall(r"^- \[(\w+)\]", system.partition(HEADER)[2], re.MULTILINE)
+    said = [unmarked(message.text) for message in messages if isinstance(message, UserText)]
+    listed = next((text for text in reversed(said) if HEADER in text or text.startswith(NO_TASKS)), "")
+    running = re.findall(r"^- \[(\w+)\]", listed.partition(HEADER)[2], re.MULTILINE)
     return Asked(process=process, notices=tuple(notices), running=tuple(running))
 
 

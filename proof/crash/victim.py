@@ -355,12 +355,14 @@ def _worker(
 ) -> Worker:
     """It runs the sessions of the whole trial, whichever process plays them."""
     rules = tuple(rule for story in part.scenario.stories for rule in story.rules)
+    script = Script(rules, varied=True, window=part.scenario.window, summary=part.scenario.summary)
     first = next(iter(clients.values()))
     models: dict[Key, Model] = {}
 
     async def of_session(choice: ModelChoice) -> Model:
         if choice.key not in models:
-            models[choice.key] = StagedModel(Script(rules, varied=True), clients.get(choice.key, first), journal)
+            client = clients.get(choice.key, first)
+            models[choice.key] = StagedModel(script, client, journal, tells_window=part.scenario.tells_window)
         return models[choice.key]
 
     def effects_of(context: ToolContext) -> Journal:
