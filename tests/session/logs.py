@@ -106,12 +106,17 @@ def attempted(id: str = "c1", attempt: int = 1) -> Body:
 
 
 def failed(
-    *, attempt: int = 1, id: str = "m1", retryable: bool = True, retry_after_ms: int | None = None
+    *,
+    attempt: int = 1,
+    id: str = "m1",
+    code: str = "model_unavailable",
+    retryable: bool = True,
+    retry_after_ms: int | None = None,
 ) -> message.CallFailed:
     return message.CallFailed(
         message_id=MessageId(id),
         attempt=attempt,
-        error_code="model_unavailable",
+        error_code=code,
         message="Not now.",
         retryable=retryable,
         retry_after_ms=retry_after_ms,

@@ -30,6 +30,7 @@ LEGAL: dict[Phase, dict[str, Phase]] = {
     Phase.CALLING_MODEL: {
         "AssistantMessage": Phase.RUNNING_TOOLS,
         "CallFailed": Phase.CALLING_MODEL,
+        "FellBack": Phase.CALLING_MODEL,
         "Usage": Phase.CALLING_MODEL,
         "Noted": Phase.CALLING_MODEL,
         "StepEnded": Phase.BETWEEN_STEPS,

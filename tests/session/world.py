@@ -91,6 +91,7 @@ class World:
     def __init__(self, chance: Random, *, window: int | None = None) -> None:
         self.chance = chance
         self.window = window
+        self.fallback = chance.choice([None, "other"])
         self.log: list[Body] = []
         self.state = State()
         self.inbox: list[InboxItem] = []
@@ -259,6 +260,7 @@ class World:
             prompt="digest",
             prompt_tokens=20,
             window=self.window,
+            fallback=self.fallback,
             owns_compaction=self._owned is not None and self._owned == self.state.compaction,
         )
 

@@ -31,6 +31,7 @@ PROGRESS: tuple[type[Body], ...] = (
     turn.TurnEnded,
     turn.StepStarted,
     turn.StepEnded,
+    turn.FellBack,
     turn.Claimed,
     turn.Aborted,
     message.UserMessage,

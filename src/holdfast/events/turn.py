@@ -53,6 +53,15 @@ class StepEnded(Body, frozen=True, tag="assistant.turn_end"):
     step: int
 
 
+class FellBack(Body, frozen=True, tag="holdfast.model_fallback"):
+    """The model can't be reached, or is overloaded, after all retries: the rest of the turn uses another one."""
+
+    turn_id: TurnId
+    from_model: str
+    to_model: str
+    error_code: str
+
+
 class Claimed(Body, frozen=True, tag="holdfast.claimed"):
     """Another holder took over an unfinished turn."""
 

@@ -441,6 +441,9 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
                 body.retry_after_ms,
                 body.status_code,
             )
+        case turn.FellBack():
+            current.fallback = body.to_model
+            current.failures_since_answer = 0
         case message.Usage():
             if body.input_tokens:
                 state.size.count(body.input_tokens + (body.output_tokens or 0))

@@ -84,6 +84,8 @@ class Inputs(msgspec.Struct, kw_only=True):
     """About how many tokens stand before the conversation."""
     window: int | None = None
     """The window of the session's model in tokens; None: nothing is compacted."""
+    fallback: str | None = None
+    """The model that is asked when the session's own can't be reached; None if there is none for this session."""
     owns_compaction: bool = False
     """This holder recorded the start of the compaction that is under way, and has not begun it yet."""
 

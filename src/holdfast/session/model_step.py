@@ -11,12 +11,20 @@ from holdfast.session.actions import Append, CallModel, Pause, Promoted
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import TOO_LONG
 from holdfast.session.inputs import MODEL, Inputs
-from holdfast.session.state import State, Turn
+from holdfast.session.state import CallFailure, State, Turn
 
 EMPTY_LINE: Final = (
     "You ended without a visible answer. Sum up for the user, in a line or two, what was done and found."
 )
 LAST_ROUND_LINE: Final = "This is the last round of this turn: sum up what was done, without calling tools."
+UNREACHABLE: Final = frozenset(
+    ("model_unreachable", "model_timeout", "model_cut", "model_rate_limited", "model_unavailable")
+)
+"""The failures after whose retries another model is asked: the model can't be reached, or is overloaded."""
+
+FALLBACK: Final = "model_fallback"
+"""The type of the line that tells readers so."""
+
 CLOSING_LINE: Final = "(The model ended this turn without an answer.)"
 
 
@@ -28,6 +36,8 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
     if compaction.must_wait(state, inputs):
         return Pause()
     if failure and _gives_up(state, current, inputs.bounds):
+        if inputs.fallback is not None and current.fallback is None and failure.code in UNREACHABLE:
+            return _fall_back(state, current, failure, inputs.fallback)
         error = session.SessionError(
             error_type=failure.code,
             message=failure.message,
@@ -45,10 +55,18 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
     return CallModel(current.message_id, failure.attempt + 1, _delay_before_retry(current, inputs.bounds))
 
 
+def _fall_back(state: State, current: Turn, failure: CallFailure, model: str) -> Append:
+    """Use another model for the rest of the turn, and say so."""
+    first = state.model_now() or "the model"
+    fell_back = turn.FellBack(turn_id=current.turn_id, from_model=first, to_model=model, error_code=failure.code)
+    line = f"{first} does not answer ({failure.message}). The rest of this turn uses {model}."
+    return Append(events=[fell_back, session.SessionInfo(info_type=FALLBACK, message=line)])
+
+
 def _gives_up(state: State, current: Turn, bounds: Bounds) -> bool:
     failure = current.failure
-    if failure is None:
-        return False
+    if failure is None or (current.fallback is not None and not current.failures_since_answer):
+        return False  # The fall-back has not been asked yet.
     if failure.code == TOO_LONG and not compaction.is_refused(state):
         return False  # The context is shorter now.
     too_long = (failure.retry_after_ms or 0) > bounds.max_retry_after_seconds * 1000
@@ -59,6 +77,8 @@ def _delay_before_retry(current: Turn, bounds: Bounds) -> float:
     """Exponential backoff, but never less than the provider asked for; none after the context was shortened."""
     if current.failure is not None and current.failure.code == TOO_LONG:
         return 0
+    if not current.failures_since_answer:
+        return 0  # The fall-back is asked at once.
     backoff = bounds.backoff_seconds * 2.0 ** (current.failures_since_answer - 1)
     retry_after = (current.failure.retry_after_ms or 0) / 1000 if current.failure else 0
     return max(min(backoff, bounds.max_backoff_seconds), retry_after)

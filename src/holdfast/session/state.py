@@ -47,7 +47,7 @@ _COMPACTION = (compaction.CompactionStarted, compaction.CompactionEnded)
 _STAYS: Mapping[Phase, tuple[type[Body], ...]] = {
     Phase.IDLE: (session.Truncated, task.TaskNotified),
     Phase.BETWEEN_STEPS: (message.UserMessage, message.Noted, task.TaskNotified, *_ANYWHERE_IN_A_TURN),
-    Phase.CALLING_MODEL: (message.CallFailed, message.Usage, message.Noted, *_ANYWHERE_IN_A_TURN),
+    Phase.CALLING_MODEL: (message.CallFailed, turn.FellBack, message.Usage, message.Noted, *_ANYWHERE_IN_A_TURN),
     Phase.RUNNING_TOOLS: (
         message.Usage,
         tool.ToolStarted,
@@ -289,6 +289,8 @@ class Turn(msgspec.Struct):
     thinking: int | None = None
     failure: CallFailure | None = None
     failures_since_answer: int = 0
+    fallback: str | None = None
+    """The model that the rest of the turn uses, because the first one can't be reached."""
     too_long: int = 0
     """How often the provider refused the current call as too long."""
     shortened: int = 0
@@ -381,8 +383,8 @@ class State(msgspec.Struct):
         return summary.position if summary is not None else Position(0)
 
     def model_now(self) -> str | None:
-        """The model of the next call: the turn's choice, else the session's."""
-        return (self.turn.model if self.turn else None) or self.model
+        """The model of the next call: the turn's fall-back, else the turn's choice, else the session's."""
+        return (self.turn.fallback or self.turn.model if self.turn else None) or self.model
 
     def thinking_now(self) -> int | None:
         chosen = self.turn.thinking if self.turn else None

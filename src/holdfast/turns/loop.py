@@ -68,6 +68,7 @@ class TurnLoop:
         registry: Registry,
         stream: bool = True,
         compaction_model: str | None = None,
+        fallback_model: str | None = None,
         titles: Titles | None = None,
         lingering: set[HeldSession] | None = None,
         others_wait: Callable[[Key], Awaitable[bool]] | None = None,
@@ -82,6 +83,7 @@ class TurnLoop:
         self._registry = registry
         self._stream = stream
         self._compaction_model = compaction_model
+        self._fallback_model = fallback_model
         self._prompt = session.prompts.current
         self._window: int | None = None
         self._prompt_tokens = 0
@@ -206,6 +208,11 @@ class TurnLoop:
         self._prompt_tokens = self._prompt.tokens(self._offered) + tokens_in(state.system_message or "")
         self._measured = now
 
+    def _fallback(self) -> str | None:
+        """The model to ask when the session's own can't be reached. Clients' own providers have none."""
+        state = self.session.state
+        return self._fallback_model if state.provider is None and state.model_now() != self._fallback_model else None
+
     def _owns(self, current: Compaction | None) -> bool:
         return current is not None and self._own_compaction == (current.compaction_id, current.attempt)
 
@@ -301,6 +308,7 @@ class TurnLoop:
             prompt=session.prompts.current.digest,
             prompt_tokens=self._prompt_tokens,
             window=self._window,
+            fallback=self._fallback(),
             owns_compaction=self._owns(session.state.compaction),
         )
 

@@ -52,6 +52,7 @@ class SessionRunner:
         shell: Shell | None,
         prompts: Prompts,
         compaction_model: str | None,
+        fallback_model: str | None,
         observer: Observer,
         new_id: Callable[[], str],
         may_work_in: MayWorkIn,
@@ -72,6 +73,7 @@ class SessionRunner:
         self._shell = shell
         self._prompts = prompts
         self._compaction_model = compaction_model
+        self._fallback_model = fallback_model
         self._observer = observer
         self._new_id = new_id
         self._may_work_in = may_work_in
@@ -157,6 +159,7 @@ class SessionRunner:
             credentials=self._credentials,
             registry=self._registry,
             compaction_model=self._compaction_model,
+            fallback_model=self._fallback_model,
             titles=self.titles,
             lingering=self._lingering,
             others_wait=self._others_wait,
