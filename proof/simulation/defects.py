@@ -19,7 +19,7 @@ from holdfast.server import presence
 from holdfast.server.operations.session_access import SessionAccess
 from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.server.reader import Reader, Reading
-from holdfast.session import intake, interventions, model_step
+from holdfast.session import compaction, intake, interventions, model_step
 from holdfast.store import admission
 from holdfast.store.admission import Fact, Plan, Put, Rule, SessionFacts, StoredItem
 from holdfast.store.errors import StoreUnavailable
@@ -410,6 +410,9 @@ OF_THE_CAMPAIGN: Final = (
     "a result is recorded twice",
     "a stop ends whatever turn runs when it is heard",
     "steering is consumed and not said",
+    "a compaction starts beside another",
+    "a compaction that a crash interrupted is left as it is",
+    "a summary that failed cuts a conversation that still fits",
 )
 
 DEFECTS: tuple[Defect, ...] = (
@@ -471,6 +474,7 @@ _CLASSES: Final[tuple[Any, ...]] = (
 )
 _MODULES: Final[tuple[Any, ...]] = (
     admission,
+    compaction,
     held_session,
     inbox,
     intake,

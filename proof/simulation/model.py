@@ -20,6 +20,8 @@ from holdfast.models.model import (
     ToolCallDelta,
     UserText,
 )
+from holdfast.models.scripted import estimated_tokens
+from holdfast.models.summary_request import asks_for_summary
 from holdfast.tools.built_in import ask_user
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.tool import Tool, ToolContext, tool
@@ -34,6 +36,9 @@ LOOK_UP = ClientTool(
 
 MOST_STEPS = 3
 """After so many steps with tools the model comes to an end."""
+
+TOLERANCE = 1.1
+"""A call that is so much longer than the window is refused: providers count differently than the runtime."""
 
 _WORDS = ("well ", "so ", "it is done ", "é ", "🙂 ", "\n", "and then ", "perhaps ")
 
@@ -55,7 +60,8 @@ class SimulatedModel:
 
     @property
     def info(self) -> ModelInfo:
-        return UNKNOWN
+        window = self._world.window
+        return UNKNOWN if window is None else ModelInfo(window=window)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         world, number = self._world, self._world.next_number()
@@ -79,6 +85,10 @@ class SimulatedModel:
 
     def _answer(self, request: ModelRequest, number: int) -> tuple[list[list[Chunk]], ModelError | None]:
         chance = self._world.chance
+        if asks_for_summary(request.messages):
+            return self._summary(number)
+        if (refusal := self._refusal(request)) is not None:
+            return [], refusal
         kind = chance.random()
         if kind < 0.04:
             retryable = chance.random() < 0.8
@@ -88,6 +98,23 @@ class SimulatedModel:
         if kind < 0.10:
             return pieces[: chance.randrange(len(pieces))], ModelError("model_cut", f"cut {number}", retryable=True)
         return pieces, None
+
+    def _summary(self, number: int) -> tuple[list[list[Chunk]], ModelError | None]:
+        """Most summaries are good; others are empty, far too long, or do not come."""
+        kind = self._world.chance.random()
+        if kind < 0.1:
+            return [], ModelError("model_unavailable", f"no summary {number}", retryable=kind < 0.05)
+        text = "" if kind < 0.15 else f"summary {number} " * (1_000 if kind < 0.2 else 3)
+        return [[TextDelta(text)], [TokenUsage(input_tokens=number, output_tokens=1), Finished("stop")]], None
+
+    def _refusal(self, request: ModelRequest) -> ModelError | None:
+        """A call that does not fit into the window is refused; not every provider names its window."""
+        window = self._world.window
+        if window is None or (sent := estimated_tokens(request)) <= window * TOLERANCE:
+            return None
+        named = window if self._world.chance.random() < 0.7 else None
+        text = f"{sent} tokens are too many"
+        return ModelError("model_context_exceeded", text, retryable=False, status=400, window=named)
 
     def _pieces(self, request: ModelRequest, number: int, *, calls: bool) -> list[list[Chunk]]:
         chance = self._world.chance
@@ -104,7 +131,8 @@ class SimulatedModel:
             for index in range(chance.choice((1, 1, 2, 3))):
                 pieces += self._call(number, index, brought)
         finished = Finished("tool_calls" if has_calls else "stop")
-        pieces.append([TokenUsage(input_tokens=number, output_tokens=len(pieces)), finished])
+        sent = number if self._world.window is None else estimated_tokens(request)
+        pieces.append([TokenUsage(input_tokens=sent, output_tokens=len(pieces)), finished])
         return pieces
 
     def _call(self, number: int, index: int, brought: list[str]) -> list[list[Chunk]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.commands.command import CommandKey
-from holdfast.events import message, task
+from holdfast.events import compaction, message, task
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId
 from holdfast.events.inbox import Message, Stop
@@ -44,6 +44,8 @@ OF_THE_CAMPAIGN: tuple[Invariant, ...] = (
     invariants.folding_in_parts_is_the_same,
     invariants.reading_in_parts_is_the_same,
     invariants.the_model_is_told_the_same,
+    invariants.a_compaction_takes_effect_once_or_not_at_all,
+    invariants.no_word_of_a_person_is_lost_to_the_model,
     invariants.a_stop_ends_its_own_turn,
     invariants.fences_only_rise,
     invariants.receipts_can_be_read_again,
@@ -252,6 +254,9 @@ def _booked(db: Database, session: SessionRecord) -> Iterator[str]:
             case message.Usage(message_id=id, attempt=attempt) | message.CallFailed(message_id=id, attempt=attempt):
                 if (id, attempt) not in booked:
                     yield f"attempt {attempt} at {id} is not booked"
+            case compaction.CompactionEnded(compaction_id=of, attempt=attempt) as ended if ended.is_called:
+                if (compaction.call_of(of), attempt) not in booked:
+                    yield f"attempt {attempt} at the summary {of} is not booked"
             case AssistantMessage(message_id=id, interrupted=True):
                 if not any(found == id for found, _ in booked):
                     yield f"the cut message {id} is not booked"

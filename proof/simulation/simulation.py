@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -48,6 +48,10 @@ READERS_SECONDS = 30.0
 """How long after that readers may take to read everything."""
 
 
+WINDOWS: Final = (None, None, None, 900, 1_400)
+"""The window of the models of a world, in tokens; in the others conversations do not reach it."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run."""
 
@@ -69,6 +73,7 @@ def run(seed: int, *, keeps_trace: bool = False, place: real_stores.Place | None
             drawn = weather.on_a_real_store(drawn, place.kind)
             stack.enter_context(place.world(loop.time))
         world = World(loop, chance, drawn, keeps_trace=keeps_trace, place=place)
+        world.window = random.Random(f"window of {seed}").choice(WINDOWS)
         if isinstance(world.db, RealDatabase):
             stack.callback(world.db.close)
         loop.set_exception_handler(lambda _, about: _raised(world, about))

@@ -97,6 +97,8 @@ class World:
         """The context of callbacks that belong to no process."""
         self.journal: dict[Key, list[AnyEntry]] = {}
         self.effects: dict[Key, list[Affected]] = {}
+        self.window: int | None = None
+        """The window of its models in tokens; None for the usual one, which no conversation reaches."""
         self.entrusted: set[Key] = set()
         """Sessions that need a token of their client."""
         self.violations: list[Violation] = []

@@ -13,6 +13,7 @@ KNOWN = {
     "the readers of a run that is cancelled are told nothing": 1163,
     "the readers of a run that is cut off are told nothing": 818,
     "nobody is told that a session can be run nowhere": 583,
+    "a compaction that a crash interrupted is left as it is": 496,
     "a session that is claimed again does not wait for its earlier tools": 423,
     "a permission that everybody declined stays open": 315,
     "a failed write is forgotten when its writer was cancelled": 254,
