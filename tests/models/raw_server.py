@@ -21,10 +21,12 @@ def http(
 
 
 class RawServer:
-    """Answers every request with the same writes. Then it closes the connection, unless it should `hold` until the
-    client disconnects, or `keep` the connection for the next request."""
+    """Answers every request with the same writes, with a pause before each. Then it closes the connection, unless it
+    should `hold` until the client disconnects, or `keep` the connection for the next request."""
 
-    def __init__(self, writes: Sequence[bytes], *, hold: bool = False, keep: bool = False) -> None:
+    def __init__(
+        self, writes: Sequence[bytes], *, hold: bool = False, keep: bool = False, pause: float | None = None
+    ) -> None:
         self.connections = 0
         self.asked = asyncio.Event()
         self.requests: list[bytes] = []
@@ -32,6 +34,7 @@ class RawServer:
         self._writes = writes
         self._hold = hold
         self._keep = keep
+        self._pause = pause
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -52,6 +55,8 @@ class RawServer:
             self.requests.append(head + await reader.readexactly(sum(int(line.split(b":")[1]) for line in lengths)))
             self.asked.set()
             for data in self._writes:
+                if self._pause is not None:
+                    await asyncio.sleep(self._pause)
                 writer.write(data)
                 await writer.drain()
             if self._hold:

@@ -16,7 +16,8 @@ import pytest
 
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.errors import BadBaseUrl, ModelNotUsable
-from holdfast.models.http_model import HttpModel
+from holdfast.models.http_model import HttpModel, ModelPatience
+from holdfast.models.info import ModelInfo, TokenPrice, TokenRates
 from holdfast.models.model import ModelError, TextDelta, TokenUsage
 from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall
 from holdfast.models.server import ModelServer
@@ -232,10 +233,84 @@ async def test_a_host_without_an_address_is_unreachable() -> None:
     assert "nowhere.invalid" in error.message
 
 
-async def test_silence_is_a_timeout() -> None:
+LONG = 600.0
+"""Longer than any test: a wait that ends was not this one."""
+
+SHORT = 0.05
+
+
+async def test_a_pause_in_an_answer_that_has_begun_is_bounded() -> None:
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
     async with ModelServer(failing("hang", after=1)) as server:
-        error = await error_at(server.url, read_timeout_seconds=0.05)
+        error = await error_at(server.url, patience=patience)
     assert (error.code, error.retryable) == ("model_timeout", True)
+    assert "began its answer and then sent nothing for 0.05 s" in error.message
+    assert "HOLDFAST_MODEL_SILENCE_SECONDS" in error.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("sent", [b"", http(b"", length=100)], ids=["nothing", "only the headers"])
+async def test_the_first_byte_of_an_answer_has_a_patience_of_its_own(sent: bytes, stream: bool) -> None:
+    """Many servers send the headers before the model has read the conversation: they are not the first byte."""
+    patience = ModelPatience(first_byte_seconds=SHORT, silence_seconds=LONG)
+    async with RawServer([sent], hold=True) as server:
+        error = await error_at(server.url, stream=stream, patience=patience)
+        await asyncio.wait_for(server.left.wait(), 5)
+    assert (error.code, error.retryable) == ("model_timeout", True)
+    assert "did not begin its answer within 0.05 s" in error.message
+    assert "HOLDFAST_MODEL_FIRST_BYTE_SECONDS" in error.message
+
+
+async def test_a_server_that_takes_its_time_before_the_first_byte_is_awaited() -> None:
+    """The first byte comes after a longer wait than any later pause may take."""
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
+    head, _, body = http(HELLO + END).partition(b"\r\n\r\n")
+    writes = [head + b"\r\n\r\n", body]
+    async with RawServer(writes, pause=4 * SHORT) as server, model_at(server.url, patience=patience) as model:
+        assert text_of(await answer_of(model, asking())) == "hello"
+
+
+async def test_silence_after_a_whole_answer_loses_nothing() -> None:
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
+    finish = END.removesuffix(b"data: [DONE]\n\n")
+    async with (
+        RawServer([http(HELLO + finish, length=10_000)], hold=True) as server,
+        model_at(server.url, patience=patience) as model,
+    ):
+        chunks = await answer_of(model, asking())
+    assert (text_of(chunks), finish_of(chunks)) == ("hello", "stop")
+
+
+async def test_a_slow_reader_of_the_answer_does_not_count_as_silence() -> None:
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
+    async with (
+        RawServer([http(HELLO, length=len(HELLO + END)), END], keep=True) as server,
+        model_at(server.url, patience=patience) as model,
+        aclosing(model.stream(asking())) as answer,
+    ):
+        async for _ in answer:
+            await asyncio.sleep(4 * SHORT)
+
+
+PRICE = TokenPrice(rates=TokenRates(input=3_000_000, output=15_000_000, cache_read=300_000, cache_write=3_750_000))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_without_a_cost_gets_the_price_of_the_catalogue(stream: bool) -> None:
+    usage = TokenUsage(input_tokens=1_000, output_tokens=100)
+    async with (
+        ModelServer(only(Reply(text="hi", usage=usage))) as server,
+        model_at(server.url, info=ModelInfo(price=PRICE)) as model,
+    ):
+        chunks = await answer_of(model, asking(stream=stream))
+    found = usage_of(chunks)
+    assert found is not None
+    assert found.cost_microdollars == 1_000 * 3 + 100 * 15
+
+
+async def test_the_cost_that_the_provider_reports_beats_the_price_of_the_catalogue() -> None:
+    async with ModelServer(only(RICH)) as server, model_at(server.url, info=ModelInfo(price=PRICE)) as model:
+        assert usage_of(await answer_of(model, asking())) == USAGE
 
 
 async def test_rate_limit_carries_retry_after() -> None:

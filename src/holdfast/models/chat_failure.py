@@ -70,8 +70,18 @@ class ModelEndpoint:
         message = f"The model at {self.host} did not accept a connection within {seconds:g} s."
         return ModelError("model_timeout", message, retryable=True)
 
-    def read_timeout(self, seconds: float) -> ModelError:
-        message = f"The model at {self.host} sent nothing for {seconds:g} s."
+    def first_byte_timeout(self, seconds: float) -> ModelError:
+        message = (
+            f"The model at {self.host} did not begin its answer within {seconds:g} s: a model that reads a long "
+            f"conversation slowly needs a larger HOLDFAST_MODEL_FIRST_BYTE_SECONDS."
+        )
+        return ModelError("model_timeout", message, retryable=True)
+
+    def silence(self, seconds: float) -> ModelError:
+        message = (
+            f"The model at {self.host} began its answer and then sent nothing for {seconds:g} s: a model that pauses "
+            f"longer needs a larger HOLDFAST_MODEL_SILENCE_SECONDS."
+        )
         return ModelError("model_timeout", message, retryable=True)
 
     def cut(self) -> ModelError:
