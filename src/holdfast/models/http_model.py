@@ -109,7 +109,7 @@ class HttpModel:
         self._query = f"?{urlencode(query)}" if query else ""
         self._headers = _headers(wire.headers(api_key), headers)
         secrets = (api_key or "", *headers.values())
-        self._endpoint = ModelEndpoint(host=host_of(base_url), secrets=secrets, origin=origin)
+        self._endpoint = ModelEndpoint(host=host_of(base_url), secrets=secrets, origin=origin, path=wire.path)
         self._reasoning_source = f"{self._endpoint.host}{wire.path} {wire.model}"
         self._connect_timeout_seconds = connect_timeout_seconds
         self._patience = patience

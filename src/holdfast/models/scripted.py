@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 from xml.sax.saxutils import unescape
 
 import msgspec
@@ -43,7 +43,22 @@ from holdfast.models.model import (
 )
 from holdfast.models.title_request import asks_for_title
 
-FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", "malformed", "cut", "hang"]
+FailureKind = Literal[
+    "rate_limited",
+    "unavailable",
+    "overloaded",
+    "unauthorized",
+    "refused",
+    "too_large",
+    "context_exceeded",
+    "malformed",
+    "cut",
+    "hang",
+    "error_event",
+]
+
+MID_ANSWER: Final[frozenset[FailureKind]] = frozenset({"malformed", "cut", "hang", "error_event"})
+"""The failures that come after a part of the answer."""
 
 INTERRUPTED_NOTE = "Your reply was interrupted"
 """The beginning of the runtime's note after an answer that a crash cut short."""
@@ -66,7 +81,8 @@ TITLES = (None, -1)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The failure of a reply: `malformed`, `cut` and `hang` after `after` chunks, the others instead of the answer."""
+    """The failure of a reply: `malformed`, `cut`, `hang` and `error_event` (the provider reports an error in the middle
+    of its stream) after `after` chunks, the others instead of the answer."""
 
     kind: FailureKind
     times: int | None = None
@@ -74,6 +90,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     after: int = 0
     status: int = 503
     retry_after: float | None = None
+    window: int = 200_000
+    """The window that a refusal with `context_exceeded` names."""
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,7 +165,7 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refused(self) -> bool:
         """Whether the call fails before it sends anything."""
-        return self.failure is not None and self.failure.kind not in ("malformed", "cut", "hang")
+        return self.failure is not None and self.failure.kind not in MID_ANSWER
 
     @property
     def fails_at(self) -> int | None:
@@ -306,6 +324,17 @@ def to_error(failure: Failure) -> ModelError:
         case "unavailable":
             message = f"The scripted model is not available (status {failure.status})."
             return ModelError("model_unavailable", message, retryable=True, status=failure.status)
+        case "overloaded" | "error_event":
+            wait = failure.retry_after
+            message = "The scripted model is overloaded."
+            return ModelError("model_unavailable", message, retryable=True, status=529, retry_after_seconds=wait)
+        case "too_large":
+            message = "The call is too large for the scripted model."
+            return ModelError("model_refused", message, retryable=False, status=413)
+        case "context_exceeded":
+            message = f"The conversation is too long for the scripted model's window of {failure.window} tokens."
+            window = failure.window
+            return ModelError("model_context_exceeded", message, retryable=False, status=400, window=window)
         case "unauthorized":
             message = "The scripted model does not accept the key."
             return ModelError("model_unauthorized", message, retryable=False, status=401)
