@@ -299,7 +299,7 @@ def test_endless_event_is_refused_at_its_bound(monkeypatch: pytest.MonkeyPatch) 
     [
         ({"message": "slow down", "code": 429}, ("model_rate_limited", True)),
         ({"message": "pay", "code": "insufficient_quota"}, ("model_rate_limited", False)),
-        ({"message": "too long", "code": "context_length_exceeded"}, ("model_refused", False)),
+        ({"message": "too long", "code": "context_length_exceeded"}, ("model_context_exceeded", False)),
         ({"message": "who?", "type": "authentication_error"}, ("model_unauthorized", False)),
         ({"message": "bad gateway", "code": "502"}, ("model_unavailable", True)),
         ({"message": "?", "code": "strange"}, ("model_unavailable", True)),

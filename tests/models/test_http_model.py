@@ -303,8 +303,21 @@ async def test_key_in_a_custom_header_is_redacted() -> None:
 
 
 async def test_a_plain_refusal_is_quoted() -> None:
+    error = await error_from(http(b"not for you", status="418 Teapot", content_type="text/plain"))
+    assert error.message.endswith("(status 418): not for you")
+
+
+async def test_a_server_without_the_api_is_named_with_what_to_check() -> None:
     error = await error_from(http(b"404 page not found", status="404 Not Found", content_type="text/plain"))
-    assert error.message.endswith("(status 404): 404 page not found")
+    assert (error.code, error.retryable, error.status) == ("model_refused", False, 404)
+    assert "has nothing at /chat/completions (status 404): check that --model-base-url" in error.message
+    assert error.message.endswith("is the address of an API that speaks chat completions.")
+
+
+async def test_an_unknown_model_is_not_taken_for_a_missing_api() -> None:
+    unknown = b'{"error": {"message": "The model `m` does not exist.", "code": "model_not_found"}}'
+    error = await error_from(http(unknown, status="404 Not Found"))
+    assert error.message.endswith("(status 404): The model `m` does not exist.")
 
 
 async def test_a_redirect_is_not_followed() -> None:
