@@ -162,24 +162,31 @@ class HttpModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
         """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`; the
-        usage has a cost if the provider or the catalogue knows one."""
+        usage has a cost if the provider or the catalogue knows one. An answer that the provider pauses takes further
+        calls."""
         endpoint = self._endpoint_of(request)
         body = await beside_if_large(request.size(), lambda: self._encoded(request))
         url = f"{self._base_url}{self._wire.path}{self._query}"
         answer = self._wire.answer(endpoint)
         self._calls += 1
         try:
-            waiting = _Wait(self._patience, endpoint)
-            sending = self._opened().post(url, data=body, headers=request.headers or None, allow_redirects=False)
-            async with waiting.response(sending) as response:
-                await _refuse_failure(response, endpoint, waiting)
-                if not request.stream or _is_json(response):
-                    yield self._priced(_whole(answer, await _read_all(response, MAX_ANSWER_BYTES, waiting), endpoint))
-                while not answer.over:
-                    data = await waiting.read(response)
-                    if chunks := answer.feed(data) if data else answer.end():
-                        yield self._priced(chunks)
-                await _reach_end(response)
+            next_body: bytes | None = body
+            while next_body is not None:
+                waiting = _Wait(self._patience, endpoint)
+                sending = self._opened().post(
+                    url, data=next_body, headers=request.headers or None, allow_redirects=False
+                )
+                async with waiting.response(sending) as response:
+                    await _refuse_failure(response, endpoint, waiting)
+                    if not request.stream or _is_json(response):
+                        whole = await _read_all(response, MAX_ANSWER_BYTES, waiting)
+                        yield self._priced(_whole(answer, whole, endpoint))
+                    while not answer.over:
+                        data = await waiting.read(response)
+                        if chunks := answer.feed(data) if data else answer.end():
+                            yield self._priced(chunks)
+                    await _reach_end(response)
+                next_body = answer.resume(body)
         except (aiohttp.ClientError, OSError) as error:
             if not answer.finished:
                 raise self._failure_of(error, endpoint) from None
