@@ -46,8 +46,8 @@ class StagedModel(ScriptedModel):
         self._journal = journal
         self._answers = 0
 
-    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
-        found = super().answer(messages)
+    def answer(self, messages: Sequence[ContextMessage], *, resumes: bool = False) -> ScriptedAnswer:
+        found = super().answer(messages, resumes=resumes)
         self._answers += 1
         first, *rest = found.pieces or (TextDelta(""),)
         if isinstance(first, TextDelta | ReasoningDelta):

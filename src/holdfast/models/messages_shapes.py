@@ -8,7 +8,7 @@ from holdfast.models.chat_shapes import MAX_COUNT
 from holdfast.models.model import TokenUsage
 
 
-class OutputDetails(msgspec.Struct):
+class ThinkingDetails(msgspec.Struct):
     thinking_tokens: int | None = None
 
 
@@ -17,7 +17,7 @@ class MessageUsage(msgspec.Struct):
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
-    output_tokens_details: OutputDetails | None = None
+    output_tokens_details: ThinkingDetails | None = None
 
     def updated(self, later: "MessageUsage") -> "MessageUsage":
         """The usage with the figures that a later event corrects: each is a total."""

@@ -47,6 +47,19 @@ class StatedFacts(msgspec.Struct, frozen=True, kw_only=True):
     price: TokenPrice | None = None
 
 
+def window_of(context: int | None, prompt: int | None, output: int | None) -> int | None:
+    """The window of a model whose provider bounds the prompt as well, or only that; None if it states neither."""
+    windows = [context, prompt + (output or 0) if prompt is not None else None]
+    return min((window for window in windows if window is not None), default=None)
+
+
+def tokens_in(value: object) -> int | None:
+    """A number of tokens that a provider or a client states; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= MAX_TOKENS:
+        return None
+    return int(value)
+
+
 class BadFacts(ValueError):
     """The file can't be used. `problem` continues a sentence about it."""
 
