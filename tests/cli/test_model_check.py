@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from holdfast.cli.doctor import CHECKS
 from holdfast.cli.doctor_finding import Finding
-from holdfast.cli.model_check import ANSWER_TOKENS
+from holdfast.cli.model_check import ANSWER_TOKENS, PATHS
 from holdfast.config import Secret, load
 from holdfast.models.errors import ModelKeyMissing, ModelNotUsable
+from holdfast.models.providers import Wire
 from holdfast.models.scripted import Failure, Reply, Rule, Script
 from holdfast.models.server import ModelServer
 from tests.models.raw_server import RawServer, RoutedServer, http
@@ -119,6 +121,28 @@ async def test_a_server_that_refuses_a_key_in_another_protocols_header_is_unders
     assert finding.advice == "Set HOLDFAST_MODEL_WIRE=chat."
 
 
+@pytest.mark.parametrize("wire", PATHS)
+async def test_each_protocol_of_the_scripted_server_is_checked_in_its_own_words(tmp_path: Path, wire: Wire) -> None:
+    """A real server of the protocol answers, refuses the key, is busy, and names the length of the call."""
+
+    def at(server: ModelServer, **more: Any) -> Awaitable[Finding]:
+        return check(tmp_path, server.url, model_wire=wire, model_api_key=Secret(KEY), **more)
+
+    async with ModelServer(HELLO, api_key=KEY) as server:
+        well = await at(server)
+    assert (well.ok, len(server.requests)) == (True, 1), well
+    async with ModelServer(HELLO, api_key="another") as server:
+        refused = await at(server)
+    assert "does not accept the key (status 401): check HOLDFAST_MODEL_API_KEY." in refused.found
+    async with ModelServer(Script((Rule((Reply(fail=Failure(kind="overloaded")),)),))) as server:
+        busy = await at(server)
+    assert (busy.ok, busy.advice) == (False, "Try again later.")
+    async with ModelServer(HELLO, window=4) as server:
+        small = await at(server)
+    assert not small.ok
+    assert "too long" in small.found
+
+
 async def test_a_web_page_in_place_of_an_api_is_said(tmp_path: Path) -> None:
     async with RawServer([http(b"<html></html>", content_type="text/html")]) as server:
         finding = await check(tmp_path, server.url)
@@ -139,6 +163,15 @@ async def test_an_unreachable_host_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rate_limited", "unavailable"])
+async def test_a_refusal_for_another_reason_is_not_taken_for_a_missing_model(tmp_path: Path) -> None:
+    models = http(b'{"data": [{"id": "other"}]}', content_type="application/json")
+    poor = http(b'{"error": {"message": "Out of credit."}}', status="402 Payment Required")
+    async with RoutedServer({"/v1/chat/completions": poor, "/v1/models": models}) as server:
+        finding = await check(tmp_path, server.url)
+    assert not finding.ok
+    assert finding.found.endswith("refused the call (status 402): Out of credit.")
+
+
 async def test_a_busy_provider_is_no_fault_of_the_settings(tmp_path: Path, kind: Any) -> None:
     async with ModelServer(Script((Rule((Reply(text="x", fail=Failure(kind=kind)),)),))) as server:
         finding = await check(tmp_path, server.url)

@@ -14,11 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.models.anthropic_messages import AnthropicMessages
 from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.cost import cost_of
 from holdfast.models.errors import BadBaseUrl, ModelNotUsable
-from holdfast.models.http_model import HttpModel, ModelPatience
+from holdfast.models.http_model import HttpModel, ModelPatience, ModelWire
 from holdfast.models.info import ModelInfo, TokenPrice, TokenRates
 from holdfast.models.model import ModelError, TextDelta, TokenUsage
+from holdfast.models.openai_responses import OpenAIResponses
 from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall
 from holdfast.models.server import ModelServer
 from tests.models.answers import (
@@ -306,6 +309,28 @@ async def test_an_answer_without_a_cost_gets_the_price_of_the_catalogue(stream: 
     found = usage_of(chunks)
     assert found is not None
     assert found.cost_microdollars == 1_000 * 3 + 100 * 15
+
+
+WIRES: list[ModelWire] = [ChatCompletions("m"), AnthropicMessages("m"), OpenAIResponses("m")]
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [wire for wire in WIRES if wire.path in {protocol.path for protocol in PROTOCOLS}],
+    ids=lambda wire: wire.path,
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_every_wire_has_its_answers_priced(wire: ModelWire, stream: bool) -> None:
+    price = ModelInfo(price=PRICE)
+    async with (
+        ModelServer(only(Reply(text="hi"))) as server,
+        HttpModel(wire, base_url=server.url, name="m", info=price) as model,
+    ):
+        found = usage_of(await answer_of(model, asking(stream=stream)))
+    assert found is not None
+    assert found.input_tokens
+    assert found.cost_microdollars == cost_of(msgspec.structs.replace(found, cost_microdollars=None), PRICE)
+    assert found.cost_microdollars
 
 
 async def test_the_cost_that_the_provider_reports_beats_the_price_of_the_catalogue() -> None:

@@ -92,16 +92,26 @@ class _Diagnosis:
             return error.message, "Check the address and the network."
         if error.code in BUSY:
             return error.message, "Try again later."
+        if error.code == "model_context_exceeded":
+            return error.message, "Give the model a larger window, where it is served."
         wire = await self._spoken()
         if wire is not None:
             found = f"{self._host} speaks {API_NAMES[PATHS[wire]]}, and not {API_NAMES[self._model.path]}."
             return found, f"Set HOLDFAST_MODEL_WIRE={wire}."
         if error.code == "model_unauthorized":
             return self._about_key(error)
+        if not self._is_about_model(error):
+            return error.message, "Check the model's account and settings."
         listed = await self._listed()
         if listed and self._model_name not in listed:
             return f"{self._host} has no model {self._model_name}.", _near(self._model_name, listed)
         return error.message, "Check the model's name and the address."
+
+    def _is_about_model(self, error: ModelError) -> bool:
+        """Whether the model may be what the server refuses: others refuse a name that they have no list for."""
+        if error.code == "model_garbage" or error.status in (404, 405):
+            return True
+        return error.status in (400, 422) and self._model_name.lower() in error.message.lower()
 
     def _about_key(self, error: ModelError) -> tuple[str, str]:
         variable = self._provider.key_variable
