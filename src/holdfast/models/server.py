@@ -21,8 +21,9 @@ from holdfast.models.prefix_cache import PrefixCache, PrefixCount, estimated_tok
 from holdfast.models.scripted import Failure, FailureKind, Gate, Script, ScriptedAnswer, ScriptedModel, to_error
 from holdfast.models.served_chat import ServedChat
 from holdfast.models.served_protocol import CallRefused, RefusalKind, ServedAnswer, ServedCall, ServedProtocol
+from holdfast.models.served_responses import ServedResponses
 
-PROTOCOLS: Final[tuple[ServedProtocol, ...]] = (ServedChat(),)
+PROTOCOLS: Final[tuple[ServedProtocol, ...]] = (ServedChat(), ServedResponses())
 """Every protocol that the server speaks, each at its own path."""
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
