@@ -37,6 +37,8 @@ _SENTENCES: Final = tuple(
         rf"exceeds the available context size(?: \({_NUMBER})?",
         # Anthropic, also through others: "prompt is too long: 205000 tokens > 200000 maximum"
         rf"prompt is too long(?:: [\d,]+ tokens > {_NUMBER} maximum)?",
+        # Anthropic: "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000"
+        rf"exceeds? context limit(?:: [\d,]+ \+ [\d,]+ > {_NUMBER})?",
         # Copilot, Gemini: "prompt token count of 140652 exceeds the limit of 128000"
         rf"token count\b.{{0,40}} exceeds the (?:limit|maximum)\D{{0,40}}{_NUMBER}",
         # Mistral: "too large for model with 32768 maximum context length"

@@ -137,23 +137,29 @@ class HttpModel:
         return self._wire.encode(request, reasoning_source=self._reasoning_source)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`."""
+        """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`. An
+        answer that the provider pauses takes further calls."""
         endpoint = self._endpoint_of(request)
         body = await beside_if_large(request.size(), lambda: self._encoded(request))
         url = f"{self._base_url}{self._wire.path}{self._query}"
         answer = self._wire.answer(endpoint)
         self._calls += 1
         try:
-            sending = self._opened().post(url, data=body, headers=request.headers or None, allow_redirects=False)
-            async with sending as response:
-                await _refuse_failure(response, endpoint)
-                if not request.stream or _is_json(response):
-                    yield _whole(answer, await _read_all(response, MAX_ANSWER_BYTES), endpoint)
-                while not answer.over:
-                    data = await response.content.readany()
-                    if chunks := answer.feed(data) if data else answer.end():
-                        yield chunks
-                await _reach_end(response)
+            next_body: bytes | None = body
+            while next_body is not None:
+                sending = self._opened().post(
+                    url, data=next_body, headers=request.headers or None, allow_redirects=False
+                )
+                async with sending as response:
+                    await _refuse_failure(response, endpoint)
+                    if not request.stream or _is_json(response):
+                        yield _whole(answer, await _read_all(response, MAX_ANSWER_BYTES), endpoint)
+                    while not answer.over:
+                        data = await response.content.readany()
+                        if chunks := answer.feed(data) if data else answer.end():
+                            yield chunks
+                    await _reach_end(response)
+                next_body = answer.resume(body)
         except (aiohttp.ClientError, OSError) as error:
             if not answer.finished:
                 raise self._failure_of(error, endpoint) from None

@@ -15,7 +15,7 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -34,6 +34,7 @@ from holdfast.models.model import (
     ModelError,
     ModelRequest,
     ReasoningDelta,
+    ReasoningEnd,
     SystemText,
     TextDelta,
     TokenUsage,
@@ -109,8 +110,16 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     texts: tuple[str, ...] = ()
     """Used instead of `text`: each call of this reply takes the next one, in rotation."""
     reasoning: str = ""
+    redacted: str = ""
+    """Reasoning that nobody can read, after `reasoning`: its provider wants it back as it is."""
     tool_calls: tuple[ScriptedCall, ...] = ()
+    more: tuple["Reply", ...] = ()
+    """What follows in the same answer: the reasoning, text and tool calls of these replies; nothing else of them."""
+    pauses: tuple[int, ...] = ()
+    """After so many chunks the provider pauses its answer, and goes on when it is called again with what came. Only
+    Anthropic's Messages have that."""
     delay_ms: float = 0
+    """Silence before the first byte of the answer."""
     chunk_delay_ms: float = 0
     chunk_size: int = 0
     """The size of a chunk in characters; 0 for one word per chunk."""
@@ -160,6 +169,8 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     delay_seconds: float
     chunk_delay_seconds: float
+    pauses: tuple[int, ...] = ()
+    """The indices of the pieces before which the provider pauses."""
     is_gated: bool = True
 
     @property
@@ -171,6 +182,30 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     def fails_at(self) -> int | None:
         """The index of the piece (or of the closing) that the failure replaces."""
         return min(self.failure.after, len(self.pieces)) if self.failure is not None else None
+
+    def leg(self, said: str | None) -> "ScriptedAnswer | None":
+        """The part up to the next pause: from the beginning, or from after what was `said` before the last pause; None
+        if no pause comes after just that. `pauses` is empty in the last leg."""
+        begins = (0, *self.pauses)
+        ends = (*self.pauses, len(self.pieces))
+        for begin, end in zip(begins, ends, strict=True):
+            if (said is None and begin == 0) or (begin and text_of(self.pieces[:begin]).rstrip() == said):
+                return self._between(begin, end)
+        return None
+
+    def _between(self, begin: int, end: int) -> "ScriptedAnswer":
+        is_last = end == len(self.pieces)
+        failure, at = self.failure, self.fails_at
+        if failure is not None and at is not None:
+            fails_here = begin <= at and (at < end or is_last)
+            failure = msgspec.structs.replace(failure, after=at - begin) if fails_here else None
+        pauses = () if is_last else self.pauses
+        return msgspec.structs.replace(self, pieces=self.pieces[begin:end], pauses=pauses, failure=failure)
+
+
+def text_of(pieces: Iterable[Chunk]) -> str:
+    """The text and the readable reasoning of an answer, in order."""
+    return "".join(piece.text for piece in pieces if isinstance(piece, (TextDelta, ReasoningDelta)))
 
 
 Gate = Callable[[int], Awaitable[None]]
@@ -229,22 +264,25 @@ class ScriptedModel:
                 await _fail(answer.failure)
             yield [chunk] if chunk is not None else list(answer.closing)
 
-    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
-        """Choose the answer to a conversation, and count the call."""
+    def answer(self, messages: Sequence[ContextMessage], *, resumes: bool = False) -> ScriptedAnswer:
+        """Choose the answer to a conversation, and count the call, unless it `resumes` the last answer to it."""
         if asks_for_title(messages):
             return self._title(messages)
         cue = find_cue(self._script, messages)
         reply = _reply_at(self._script, cue)
-        count = self._calls[cue.rule, cue.round]
-        self._calls[cue.rule, cue.round] += 1
+        if not resumes:
+            self._calls[cue.rule, cue.round] += 1
+        count = max(self._calls[cue.rule, cue.round] - 1, 0)
         salt = f"{count + 1}-{self._suffix}" if self._script.varied else ""
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
+        pieces = _pieces(reply, cue, messages, count=count, salt=salt)
         return ScriptedAnswer(
-            pieces=_pieces(reply, cue, messages, count=count, salt=salt),
+            pieces=pieces,
             closing=_closing(reply),
             failure=reply.fail if fails else None,
             delay_seconds=reply.delay_ms / 1000,
             chunk_delay_seconds=reply.chunk_delay_ms / 1000,
+            pauses=tuple(at for at in sorted(set(reply.pauses)) if 0 < at < len(pieces)),
         )
 
     def _title(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
@@ -375,12 +413,19 @@ def _reply_at(script: Script, cue: Cue) -> Reply:
 
 def _pieces(reply: Reply, cue: Cue, messages: Sequence[ContextMessage], *, count: int, salt: str) -> tuple[Chunk, ...]:
     text = reply.texts[count % len(reply.texts)] if reply.texts else reply.text
-    words = _split(_fill(text, cue, messages) + (f" ({salt})" if salt else ""), reply.chunk_size)
-    reasoning = _split(_fill(reply.reasoning, cue, messages), reply.chunk_size)
-    calls: list[Chunk] = []
-    for index, call in enumerate(reply.tool_calls):
-        calls += _call_pieces(call, index, _tool_call_id(messages, index, salt), reply.chunk_size)
-    return (*map(ReasoningDelta, reasoning), *map(TextDelta, words), *calls)
+    parts = [msgspec.structs.replace(reply, text=text + (f" ({salt})" if salt else "")), *reply.more]
+    pieces: list[Chunk] = []
+    calls = 0
+    for part in parts:
+        size = part.chunk_size or reply.chunk_size
+        pieces += map(ReasoningDelta, _split(_fill(part.reasoning, cue, messages), size))
+        if part.redacted:
+            pieces.append(ReasoningEnd(to_bytes(part.redacted).decode()))
+        pieces += map(TextDelta, _split(_fill(part.text, cue, messages), size))
+        for call in part.tool_calls:
+            pieces += _call_pieces(call, calls, _tool_call_id(messages, calls, salt), size)
+            calls += 1
+    return tuple(pieces)
 
 
 def _call_pieces(call: ScriptedCall, index: int, tool_call_id: str, chunk_size: int) -> list[Chunk]:
@@ -390,7 +435,8 @@ def _call_pieces(call: ScriptedCall, index: int, tool_call_id: str, chunk_size: 
 
 
 def _closing(reply: Reply) -> tuple[Chunk, ...]:
-    finished = Finished(reply.finish or ("tool_calls" if reply.tool_calls else "stop"))
+    calls = any(part.tool_calls for part in (reply, *reply.more))
+    finished = Finished(reply.finish or ("tool_calls" if calls else "stop"))
     return (finished,) if reply.usage is None else (reply.usage, finished)
 
 

@@ -45,8 +45,12 @@ class ServedCall(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider caches nothing without marks."""
     max_tokens: int | None = None
     """The longest answer that the caller allows; the window has to hold it as well."""
+    may_pause: bool = False
+    """Whether the protocol has pauses."""
     resumed: str | None = None
     """The text of the paused answer that this call continues; None if it begins an answer."""
+    shows_reasoning: bool = True
+    """Whether the caller lets the model think."""
 
     @property
     def tokens(self) -> int:

@@ -20,10 +20,11 @@ from holdfast.models.model import Finished, ReasoningDelta, TextDelta, TokenUsag
 from holdfast.models.prefix_cache import PrefixCache, PrefixCount, estimated_tokens
 from holdfast.models.scripted import Failure, FailureKind, Gate, Script, ScriptedAnswer, ScriptedModel, to_error
 from holdfast.models.served_chat import ServedChat
+from holdfast.models.served_messages import ServedMessages
 from holdfast.models.served_protocol import CallRefused, RefusalKind, ServedAnswer, ServedCall, ServedProtocol
 from holdfast.models.served_responses import ServedResponses
 
-PROTOCOLS: Final[tuple[ServedProtocol, ...]] = (ServedChat(), ServedResponses())
+PROTOCOLS: Final[tuple[ServedProtocol, ...]] = (ServedChat(), ServedMessages(), ServedResponses())
 """Every protocol that the server speaks, each at its own path."""
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
@@ -121,8 +122,8 @@ class ModelServer:
 
     async def _complete(self, protocol: ServedProtocol, request: web.Request) -> web.StreamResponse:
         headers = _lower(request.headers)
-        if refusal := self._key_refusal(protocol, headers):
-            return _refusal(protocol, refusal)
+        if (unauthorized := self._key_refusal(protocol, headers)) is not None:
+            return _refusal(protocol, unauthorized)
         body = await request.read()
         self.requests.append(body)
         self.headers.append(headers)
@@ -131,7 +132,9 @@ class ModelServer:
             self._check_window(protocol, call)
         except CallRefused as refusal:
             return _refusal(protocol, refusal)
-        scripted = self._model.answer(call.conversation)
+        scripted = self._scripted(call)
+        if scripted is None:
+            return _refusal(protocol, CallRefused("invalid", "The call continues an answer that did not pause there."))
         if scripted.delay_seconds > 0:
             await asyncio.sleep(scripted.delay_seconds)
         if scripted.failure is not None and scripted.refused:
@@ -163,13 +166,19 @@ class ModelServer:
             retry_after_seconds=error.retry_after_seconds,
         )
 
+    def _scripted(self, call: ServedCall) -> ScriptedAnswer | None:
+        """The answer of the script, or the part of it up to a pause; None if the call continues no part of it."""
+        answer = self._model.answer(call.conversation, resumes=call.resumed is not None)
+        return answer.leg(call.resumed) if call.may_pause else answer
+
     def _answer(self, call: ServedCall, scripted: ScriptedAnswer) -> ServedAnswer:
         count = self._cache.count(call.parts, key=f"{call.model}\0{call.cache_key}", needs_marks=call.needs_marks)
         self.counts.append(count)
         usage = next((chunk for chunk in scripted.closing if isinstance(chunk, TokenUsage)), None)
+        reason: str = next(chunk.reason for chunk in scripted.closing if isinstance(chunk, Finished))
         return ServedAnswer(
             pieces=scripted.pieces,
-            reason=next(chunk.reason for chunk in scripted.closing if isinstance(chunk, Finished)),
+            reason="pause" if call.may_pause and scripted.pauses else reason,
             usage=usage or _counted(count, scripted, writes_cache=call.needs_marks),
         )
 

@@ -21,7 +21,8 @@ def model_server(
 ) -> None:
     """Serve a scripted model over HTTP.
 
-    For tests, and for trying things out. It speaks chat completions at /v1/chat/completions.
+    For tests, and for trying things out. It speaks chat completions at /v1/chat/completions and Anthropic's Messages at
+    /v1/messages.
     """
     from holdfast.cli.model_server import serve
 
