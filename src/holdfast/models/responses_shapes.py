@@ -58,20 +58,20 @@ class ResponseEvent(msgspec.Struct, gc=False):
     choices: Any = None
 
 
-class InputDetails(msgspec.Struct):
+class InputTokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class OutputDetails(msgspec.Struct):
+class OutputTokenDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
 class ResponseUsage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: InputDetails | None = None
-    output_tokens_details: OutputDetails | None = None
+    input_tokens_details: InputTokenDetails | None = None
+    output_tokens_details: OutputTokenDetails | None = None
     cost: float | None = None
 
 

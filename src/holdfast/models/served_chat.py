@@ -10,6 +10,7 @@ import msgspec
 from holdfast.events.codec import to_bytes
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
+from holdfast.models.call_ids import COMMON_ID
 from holdfast.models.chat_request import TOOL_IMAGES
 from holdfast.models.model import (
     AssistantTurn,
@@ -27,6 +28,7 @@ from holdfast.models.model import (
     UserText,
 )
 from holdfast.models.prefix_cache import request_part
+from holdfast.models.served_details import DetailsRefused, SaidMessage, check_details, detail_pieces, whole_details
 from holdfast.models.served_protocol import AnswerFrames, CallRefused, RefusalKind, ServedAnswer, ServedCall
 
 MARKED_MODELS: Final = "anthropic/"
@@ -60,6 +62,8 @@ class _Message(msgspec.Struct):
     content: str | list[dict[str, Any]] | None = None
     tool_calls: list[_ToolCall] | None = None
     tool_call_id: str = ""
+    reasoning_content: str | None = None
+    reasoning_details: list[Any] | None = None
 
 
 class _StreamOptions(msgspec.Struct):
@@ -94,6 +98,8 @@ class ServedChat:
             messages = [msgspec.json.decode(message, type=_Message) for message in call.messages]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CallRefused("invalid", f"The body is not a chat completion call: {error}") from None
+        _check_calls(messages)
+        _check_reasoning(messages, call.model)
         return ServedCall(
             model=call.model,
             conversation=_conversation(messages),
@@ -115,6 +121,8 @@ class ServedChat:
         message: dict[str, Any] = {"role": "assistant", "content": ""}
         for piece in answer.pieces:
             _add_piece(message, piece)
+        if details := whole_details(answer.pieces, call.model):
+            message["reasoning_details"] = details
         message["content"] = message["content"] or (None if "tool_calls" in message else "")
         return {
             "id": "chatcmpl-scripted",
@@ -138,6 +146,46 @@ class ServedChat:
         return f"This model's maximum context length is {window} tokens. However, {asked}{resulted}."
 
 
+def _check_calls(messages: Iterable[_Message]) -> None:
+    """Refuse calls without results and results without calls, as providers do."""
+    unanswered: dict[str, None] = {}
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id not in unanswered:
+                sentence = "Messages with role 'tool' must be a response to a preceding message with 'tool_calls'"
+                raise CallRefused("invalid", f"{sentence}: '{message.tool_call_id}'.")
+            del unanswered[message.tool_call_id]
+            continue
+        _check_answered(unanswered)
+        for call in message.tool_calls or ():
+            if not COMMON_ID.fullmatch(call.id) or call.id in unanswered:
+                raise CallRefused("invalid", f"Invalid id of a tool call: '{call.id}'.")
+            unanswered[call.id] = None
+    _check_answered(unanswered)
+
+
+def _check_answered(unanswered: Mapping[str, None]) -> None:
+    if unanswered:
+        sentence = "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
+        raise CallRefused("invalid", f"{sentence} 'tool_call_id': '{next(iter(unanswered))}' has none.")
+
+
+def _check_reasoning(messages: Iterable[_Message], model: str) -> None:
+    """Refuse reasoning that is not what this server sent with the message, for this model."""
+    for index, message in enumerate(messages):
+        details = message.reasoning_details
+        if details is None:
+            continue
+        calls = tuple((call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
+        readable = "".join(entry.get("text") or "" for entry in details if isinstance(entry, dict))
+        try:
+            check_details(details, SaidMessage(_text(message.content), calls), model)
+        except DetailsRefused as error:
+            raise CallRefused("invalid", f"Invalid 'messages[{index}]': {error}.") from None
+        if message.reasoning_content not in (None, readable):
+            raise CallRefused("invalid", f"Invalid 'messages[{index}].reasoning_content': it was changed.")
+
+
 def _conversation(messages: Iterable[_Message]) -> tuple[ContextMessage, ...]:
     """The conversation as the model in process gets it: the images of tools are part of their results."""
     conversation: list[ContextMessage] = []
@@ -155,8 +203,7 @@ def _context_message(message: _Message) -> ContextMessage:
     images: tuple[Image, ...] = ()
     if isinstance(content, list):
         images = tuple(_image(part) for part in content if part.get("type") == "image_url")
-        content = "".join(part["text"] for part in content if isinstance(part.get("text"), str))
-    text = content or ""
+    text = _text(content)
     match message.role:
         case "system" | "developer":
             return SystemText(text)
@@ -168,6 +215,12 @@ def _context_message(message: _Message) -> ContextMessage:
             return ToolOutcome(ToolCallId(message.tool_call_id), text)
         case _:
             return UserText(text, images)
+
+
+def _text(content: str | list[dict[str, Any]] | None) -> str:
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+    return content or ""
 
 
 def _image(part: dict[str, Any]) -> Image:
@@ -190,7 +243,11 @@ def image_bytes(data: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _piece_frames(pieces: tuple[Chunk, ...], model: str) -> tuple[bytes, ...]:
-    return tuple(_frame(model, [{"index": 0, "delta": _delta(piece), "finish_reason": None}]) for piece in pieces)
+    details = detail_pieces(pieces, model)
+    deltas = [_delta(piece) for piece in pieces]
+    for index, entry in details.items():
+        deltas[index]["reasoning_details"] = [entry]
+    return tuple(_frame(model, [{"index": 0, "delta": delta, "finish_reason": None}]) for delta in deltas)
 
 
 def _frame(model: str, choices: list[dict[str, Any]], **more: Any) -> bytes:

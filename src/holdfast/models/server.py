@@ -22,8 +22,9 @@ from holdfast.models.scripted import Failure, FailureKind, Gate, Script, Scripte
 from holdfast.models.served_chat import ServedChat
 from holdfast.models.served_messages import ServedMessages
 from holdfast.models.served_protocol import CallRefused, RefusalKind, ServedAnswer, ServedCall, ServedProtocol
+from holdfast.models.served_responses import ServedResponses
 
-PROTOCOLS: Final[tuple[ServedProtocol, ...]] = (ServedChat(), ServedMessages())
+PROTOCOLS: Final[tuple[ServedProtocol, ...]] = (ServedChat(), ServedMessages(), ServedResponses())
 """Every protocol that the server speaks, each at its own path."""
 
 MAX_REQUEST_BYTES = 64 * 1024 * 1024
