@@ -162,7 +162,6 @@ async def test_an_unreachable_host_is_said(tmp_path: Path) -> None:
     assert nowhere.advice == "Check the address and the network."
 
 
-@pytest.mark.parametrize("kind", ["rate_limited", "unavailable"])
 async def test_a_refusal_for_another_reason_is_not_taken_for_a_missing_model(tmp_path: Path) -> None:
     models = http(b'{"data": [{"id": "other"}]}', content_type="application/json")
     poor = http(b'{"error": {"message": "Out of credit."}}', status="402 Payment Required")
@@ -172,6 +171,7 @@ async def test_a_refusal_for_another_reason_is_not_taken_for_a_missing_model(tmp
     assert finding.found.endswith("refused the call (status 402): Out of credit.")
 
 
+@pytest.mark.parametrize("kind", ["rate_limited", "unavailable"])
 async def test_a_busy_provider_is_no_fault_of_the_settings(tmp_path: Path, kind: Any) -> None:
     async with ModelServer(Script((Rule((Reply(text="x", fail=Failure(kind=kind)),)),))) as server:
         finding = await check(tmp_path, server.url)
