@@ -42,7 +42,7 @@ def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Subprocesses inherit it too."""
     with pytest.MonkeyPatch.context() as environment:
         for name in list(os.environ):
-            if name.startswith("HOLDFAST_") or name.endswith(("_API_KEY", "_API_TOKEN")):
+            if name.startswith("HOLDFAST_") or name.endswith(("_API_KEY", "_API_TOKEN", "_BASE_URL")):
                 environment.delenv(name)
         environment.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield

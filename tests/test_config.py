@@ -14,6 +14,7 @@ import pytest
 from holdfast.app import turn_limits
 from holdfast.config import RESERVED, SETTINGS, Config, ConfigError, Secret, Setting, load
 from holdfast.events.ids import Owner
+from holdfast.models.providers import PROVIDERS, KnownProvider
 from holdfast.session.bounds import Bounds
 
 HOME = {"HOME": "/home/ada"}
@@ -56,10 +57,88 @@ def test_a_wrong_variable_is_ignored_when_an_option_overrides_it() -> None:
     assert load({"max_rounds": 3}, HOME | {"HOLDFAST_MAX_ROUNDS": "many"}).bounds.max_rounds == 3
 
 
-def test_the_key_of_a_provider_does_not_choose_a_model() -> None:
-    config = load({}, HOME | {"OPENAI_API_KEY": KEY})
-    assert config.model == "demo"
+@pytest.mark.parametrize("provider", PROVIDERS.values(), ids=PROVIDERS)
+def test_the_key_of_a_provider_chooses_its_model_where_none_is_chosen(provider: KnownProvider) -> None:
+    environ = HOME | {provider.key_variable: KEY}
+    config = load({}, environ)
+    assert config.model == provider.default_model
     assert config.model_api_key is None
+    assert config.keyed_model is not None
+    assert f"{provider.key_variable} is set: the model is {provider.default_model}." in config.keyed_model.explain()
+    assert KEY not in config.keyed_model.explain()
+    for chosen in (load({"model": "demo"}, environ), load({}, environ | {"HOLDFAST_MODEL": "demo"})):
+        assert (chosen.model, chosen.keyed_model) == ("demo", None)
+    assert load({}, HOME | {provider.key_variable: " "}).model == "demo"
+
+
+def test_with_several_keys_the_first_provider_is_taken_and_the_others_are_named() -> None:
+    keys = {provider.key_variable: KEY for provider in PROVIDERS.values()}
+    keyed = load({}, HOME | keys).keyed_model
+    assert keyed is not None
+    assert keyed.model == PROVIDERS["anthropic"].default_model
+    assert "OPENAI_API_KEY and OPENROUTER_API_KEY could choose others" in keyed.explain()
+    assert "--model or HOLDFAST_MODEL" in keyed.explain()
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_MODEL_API_KEY", "HOLDFAST_MODEL_BASE_URL"])
+def test_a_key_or_an_address_without_a_model_keeps_other_keys_from_choosing_one(name: str) -> None:
+    """They are for a model that is not named yet, and no other provider may be sent them."""
+    config = load({}, HOME | {"ANTHROPIC_API_KEY": "other", name: "https://llm.example.org/v1"})
+    assert (config.model, config.keyed_model) == ("demo", None)
+
+
+def test_a_key_for_a_server_in_place_of_openai_chooses_no_model() -> None:
+    environ = HOME | {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": "https://llm.example.org/v1"}
+    assert load({}, environ).model == "demo"
+    assert (
+        load({}, environ | {"OPENAI_BASE_URL": "https://api.openai.com/v1"}).model == PROVIDERS["openai"].default_model
+    )
+    assert load({}, environ | {"OPENROUTER_API_KEY": KEY}).model == PROVIDERS["openrouter"].default_model
+    gateway = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": "https://gateway.example.org"}
+    assert load({}, HOME | gateway).model == PROVIDERS["anthropic"].default_model
+
+
+def test_a_protocol_is_for_the_provider_that_the_environment_names() -> None:
+    environ = HOME | {"HOLDFAST_MODEL": "openai/gpt", "HOLDFAST_MODEL_WIRE": "messages"}
+    assert load({}, environ).model_wire == "messages"
+    assert load({"model": "openrouter/x"}, environ).model_wire == "auto"
+    error = refusal({}, {"HOLDFAST_MODEL_WIRE": "soap"})
+    assert str(error).endswith("Allowed: auto or chat or responses or messages.")
+
+
+# The fall-back
+
+
+def test_the_fallback_is_another_model() -> None:
+    assert load({"model": "openai/a"}, HOME | {"HOLDFAST_MODEL_FALLBACK": "openai/b"}).model_fallback == "openai/b"
+    assert load({}, HOME).model_fallback is None
+    same = refusal({"model": "openai/a"}, {"HOLDFAST_MODEL_FALLBACK": "openai/a"})
+    assert str(same) == "model_fallback is openai/a, the model itself. Allowed: another model, or not set."
+    nameless = refusal({}, {"HOLDFAST_MODEL_FALLBACK": "openai"})
+    assert "which is no model's name" in str(nameless)
+
+
+# The file of facts about models
+
+
+def stated_in(folder: Path, text: str, name: str = "models.toml") -> dict[str, str]:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return {"HOLDFAST_MODELS": str(path)}
+
+
+def test_facts_about_models_are_read_with_the_settings(tmp_path: Path) -> None:
+    (facts,) = load({}, HOME | stated_in(tmp_path, '["openai/x"]\nwindow = 65536\n')).models
+    assert (facts.model, facts.window) == ("openai/x", 65_536)
+    assert load({}, HOME).models == ()
+
+
+def test_a_wrong_fact_is_refused_with_its_file_its_model_and_its_key(tmp_path: Path) -> None:
+    error = refusal({}, stated_in(tmp_path, '["openai/x"]\nwindow = 0\n'))
+    assert str(error) == (
+        f"HOLDFAST_MODELS is {tmp_path}/models.toml, where window of the model openai/x is 0. "
+        f"Allowed: a whole number of tokens, 1 to 1000000000."
+    )
 
 
 def test_a_key_and_a_url_in_the_environment_are_for_the_provider_that_it_names() -> None:
@@ -79,7 +158,7 @@ def test_a_key_and_a_url_in_the_environment_are_for_the_provider_that_it_names()
 
 def test_every_field_is_a_setting_and_every_setting_has_a_meaning() -> None:
     fields = {field.name for struct in (Config, Bounds) for field in msgspec.structs.fields(struct)}
-    assert {setting.name for setting in SETTINGS} == fields - {"bounds", "warnings", "database_url"}
+    assert {setting.name for setting in SETTINGS} == fields - {"bounds", "warnings", "database_url", "keyed_model"}
     assert all(setting.meaning for setting in SETTINGS)
 
 

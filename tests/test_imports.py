@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"events", "store", "models"},
     # Only files, which the server reads as such.
     "web": set(),
-    "config": {"events.ids", "session.bounds"},
+    "config": {"events.ids", "session.bounds", "models.providers", "models.stated_facts"},
     # A program that uses a server has nothing of it in itself: what both know is what goes between them.
     "client": PURE | {"live", "protocol", "config", "version"},
     "app": RUNTIME | ROOT,

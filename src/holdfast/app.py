@@ -64,6 +64,7 @@ from holdfast.workers.worker import Worker
 
 if TYPE_CHECKING:
     from holdfast.live.redis import RedisLive
+    from holdfast.models.catalogue import ModelSettings
     from holdfast.models.sealer import Sealer
     from holdfast.models.session_models import SessionModels
 
@@ -474,6 +475,8 @@ class Runtime(Home):
                 base_url=self.config.model_base_url,
                 api_key=key.reveal() if key else None,
                 environ=self._environ,
+                settings=model_settings(self.config),
+                fallback=self.config.model_fallback,
             )
         return self._models
 
@@ -610,6 +613,20 @@ def turn_limits(config: Config) -> TurnLimits:
         sessions=config.max_sessions_per_owner or None,
         stored_bytes=config.max_bytes_per_owner or None,
         unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
+    )
+
+
+def model_settings(config: Config) -> "ModelSettings":
+    """How models are opened, beside their addresses and keys."""
+    from holdfast.models.catalogue import ModelSettings  # deferred: importing HTTP is slow
+    from holdfast.models.http_model import ModelPatience
+
+    return ModelSettings(
+        wire=config.model_wire,
+        stated=config.models,
+        patience=ModelPatience(
+            first_byte_seconds=config.model_first_byte_seconds, silence_seconds=config.model_silence_seconds
+        ),
     )
 
 

@@ -20,6 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from holdfast.events.ids import LOCAL_OWNER
+from holdfast.models.providers import POSSIBLE, KeyedModel, keyed_model
+from holdfast.models.stated_facts import BadFacts, StatedFacts, read_stated_facts
 from holdfast.session.bounds import Bounds
 
 PREFIX: Final = "HOLDFAST_"
@@ -94,6 +96,8 @@ Auth = Literal["none", "keys"]
 
 Titles = Literal["model", "words"]
 
+ModelWire = Literal["auto", "chat", "responses", "messages"]
+
 LogTo = Literal["file", "stderr"]
 
 LogFormat = Literal["text", "json"]
@@ -113,9 +117,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     database_direct: Secret | None = None
     """A PostgreSQL URL that bypasses such a pooler, for migrations and notifications. It turns `database_pooled` on."""
     model: str = "demo"
-    """The model of new sessions. `demo` needs no key and no network; Holdfast never guesses another model."""
+    """The model of new sessions. `demo` needs no key and no network. If no model is chosen, the first key among
+    `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` and `OPENROUTER_API_KEY` chooses its provider's model. See docs/models.md."""
     model_advanced: str | None = None
     """The model of the tier `advanced`, which HTTP clients can choose; without it the tier does not exist."""
+    model_fallback: str | None = None
+    """The model that is asked when a session's own can't be reached or is overloaded after its retries."""
+    model_wire: ModelWire = "auto"
+    """The protocol of models of the same provider as `model`: `chat` completions, `responses`, `messages`, or `auto`,
+    which goes by the name and the address."""
+    model_first_byte_seconds: float = 600.0
+    """How long a model may take until its answer begins: local models read a long conversation slowly."""
+    model_silence_seconds: float = 120.0
+    """How long an answer that has begun may pause."""
+    models: tuple[StatedFacts, ...] = ()
+    """A TOML or JSON file with facts about models: windows, prices, what they take. See docs/models.md."""
     thinking: int | None = None
     """The thinking budget, in tokens, of sessions created over HTTP, or `off`; if not set, the model's own default."""
     model_compaction: str | None = None
@@ -128,8 +144,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     `model` names no provider, for `openai/NAME`."""
     model_api_key: Secret | None = None
     """The key for that API; never logged, stored or shown. It has no option, because others can read command lines. For
-    models of the same provider as `model` only: others need `OPENAI_API_KEY` or `OPENROUTER_API_KEY`. If `model` names
-    no provider, it is sent only to `model_base_url`."""
+    models of the same provider as `model` only: others need their provider's usual variable. If `model` names no
+    provider, it is sent only to `model_base_url`."""
     secret_key: Secret | None = None
     """Encrypts the secrets of clients in the database, for all processes with this key. Needs `holdfast[secrets]`."""
     redis: Secret | None = None
@@ -234,6 +250,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     warnings: tuple[str, ...] = ()
     database_url: Secret | None = None
+    keyed_model: KeyedModel | None = None
 
     def __post_init__(self) -> None:
         longest = self.lease_ttl_seconds - self.lease_margin_seconds
@@ -248,6 +265,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 "max_turns_in_flight_per_owner",
                 f"is {self.max_turns_in_flight_per_owner}, fewer than may run",
                 allowed=f"0, or at least max_running_turns_per_owner, which is {self.max_running_turns_per_owner}",
+            )
+        if self.model_fallback == self.model:
+            raise ConfigError(
+                "model_fallback", f"is {self.model}, the model itself", allowed="another model, or not set"
             )
         if self.bounds.max_backoff_seconds < self.bounds.backoff_seconds:
             raise ConfigError(
@@ -375,6 +396,27 @@ def _read_thinking(given: Given, environ: Mapping[str, str]) -> int:
     if isinstance(given.value, bool) or not text.isascii() or not text.isdigit() or int(text) > MAX_THINKING_TOKENS:
         raise given.refused("not a number of tokens", allowed=f"off, or 0 to {MAX_THINKING_TOKENS}")
     return int(text)
+
+
+def _read_model(given: Given, environ: Mapping[str, str]) -> str:
+    return given.text(allowed="a model's name")
+
+
+def _read_fallback(given: Given, environ: Mapping[str, str]) -> str:
+    name = given.text(allowed="a model's name")
+    if name != "demo" and not all(name.partition("/")):
+        raise given.refused("which is no model's name", allowed=POSSIBLE.removeprefix("Possible are ").rstrip("."))
+    return name
+
+
+def _read_models(given: Given, environ: Mapping[str, str]) -> tuple[StatedFacts, ...]:
+    if isinstance(given.value, tuple):
+        return given.value
+    path = _read_path(given, environ)
+    try:
+        return read_stated_facts(path)
+    except BadFacts as error:
+        raise ConfigError(given.source, f"is {path}, {error.problem}", allowed=error.allowed) from None
 
 
 def _one_of(choices: tuple[str, ...]) -> "Reader":
@@ -636,15 +678,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="database_direct", option="--database-direct", default="", read=_read_postgres),
     Setting(name="node", option=None, default="", read=_read_name),
     Setting(name="shared_directories", option=None, default="", read=_read_folders),
-    Setting(
-        name="model", option="--model", default="demo", read=lambda given, environ: given.text(allowed="a model's name")
-    ),
-    Setting(
-        name="model_advanced",
-        option=None,
-        default="",
-        read=lambda given, environ: given.text(allowed="a model's name"),
-    ),
+    Setting(name="model", option="--model", default="demo", read=_read_model),
+    Setting(name="model_advanced", option=None, default="", read=_read_model),
+    Setting(name="model_fallback", option=None, default="", read=_read_fallback),
     Setting(name="thinking", option=None, default="", read=_read_thinking),
     Setting(
         name="model_compaction",
@@ -655,6 +691,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="titles", option=None, default="model", read=_one_of(get_args(Titles))),
     Setting(name="model_base_url", option="--model-base-url", default="", read=_read_url),
     Setting(name="model_api_key", option=None, default="", read=_read_secret),
+    Setting(name="model_wire", option=None, default="auto", read=_one_of(get_args(ModelWire))),
+    Setting(name="models", option=None, default="", read=_read_models),
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="redis", option="--redis", default="", read=_read_redis),
     Setting(name="redis_prefix", option=None, default="", read=_read_name),
@@ -702,7 +740,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 
 
 def load(options: Mapping[str, object], environ: Mapping[str, str]) -> Config:
-    """Read and validate the settings of this process. Creates and opens nothing.
+    """Read and validate the settings of this process, with the file of facts about models. Creates and opens nothing
+    else.
 
     `options` has settings by name; None is the same as absent. An empty variable is the same as an unset one.
     """
@@ -714,9 +753,14 @@ def load(options: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         if given is not None:
             (bounds if setting.is_bound else values)[setting.name] = setting.read(given, environ)
     if _names_another_provider(environ, values.get("model", "")):
-        for name in ("model_api_key", "model_base_url"):
+        for name in ("model_api_key", "model_base_url", "model_wire"):
             if options.get(name) is None:
                 values.pop(name, None)
+    if not {"model", "model_base_url", "model_api_key"} & set(values):
+        # A URL or a key without a model is for a model that is not named yet: no provider's key chooses one then.
+        values["keyed_model"] = keyed = keyed_model(environ)
+        if keyed is not None:
+            values["model"] = keyed.model
     if "data_dir" not in values:
         values["data_dir"] = _default_data_dir(environ)
     if "database" not in values:

@@ -27,7 +27,7 @@ from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.live.live import Delta
 from holdfast.models.chat_completions import ChatCompletions
-from holdfast.models.http_model import HttpModel
+from holdfast.models.http_model import HttpModel, ModelPatience
 from holdfast.models.model import Model
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
@@ -107,7 +107,8 @@ async def runtime_over_http(
     database: Path, url: str, *, read_timeout_seconds: float = 20.0, **more: Any
 ) -> AsyncIterator[Runtime]:
     """A runtime whose model is a real provider, at this URL."""
-    model = HttpModel(ChatCompletions("m"), base_url=url, name="openai/m", read_timeout_seconds=read_timeout_seconds)
+    patience = ModelPatience(first_byte_seconds=read_timeout_seconds, silence_seconds=read_timeout_seconds)
+    model = HttpModel(ChatCompletions("m"), base_url=url, name="openai/m", patience=patience)
     async with model, runtime_on(database, model, **more) as runtime:
         yield runtime
 

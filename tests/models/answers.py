@@ -2,16 +2,21 @@
 
 from collections.abc import Iterable
 
+from holdfast.events.ids import ToolCallId
 from holdfast.models.model import (
+    AssistantTurn,
     Chunk,
     Finished,
     Model,
     ModelError,
     ModelRequest,
+    Reasoning,
     ReasoningDelta,
+    ReasoningEnd,
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    ToolUse,
     UserText,
 )
 
@@ -80,3 +85,25 @@ def finish_of(chunks: list[Chunk]) -> str:
     assert isinstance(last, Finished)
     assert sum(isinstance(chunk, Finished) for chunk in chunks) == 1
     return last.reason
+
+
+def turn_of(chunks: Iterable[Chunk], source: str) -> AssistantTurn:
+    """The answer as the next call has it: its reasoning with opaque parts at its place."""
+    chunks = list(chunks)
+    reasoning: list[Reasoning] = []
+    thought, text_before, calls_before = "", 0, 0
+    for chunk in chunks:
+        match chunk:
+            case ReasoningDelta(text):
+                thought += text
+            case ReasoningEnd(opaque):
+                reasoning.append(Reasoning(thought, opaque, text_before, calls_before))
+                thought = ""
+            case TextDelta(text):
+                text_before += len(text)
+            case ToolCallDelta(index):
+                calls_before = index + 1
+            case TokenUsage() | Finished():
+                pass
+    uses = (ToolUse(ToolCallId(tool_call_id), name, written) for tool_call_id, name, written in tool_calls_of(chunks))
+    return AssistantTurn(text_of(chunks), tuple(uses), tuple(reasoning), source)

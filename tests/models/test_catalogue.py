@@ -4,13 +4,16 @@ import json
 
 import pytest
 
-from holdfast.models.catalogue import open_model, thinking_field
+from holdfast.models.address import host_of
+from holdfast.models.catalogue import STANDARD, ModelSettings, open_model, thinking_field
 from holdfast.models.errors import ModelKeyMissing, ModelNotUsable, UnknownModel
-from holdfast.models.http_model import HttpModel
+from holdfast.models.http_model import HttpModel, ModelPatience
 from holdfast.models.model import ModelRequest, UserText
+from holdfast.models.providers import PROVIDERS, Wire
 from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.models.server import ModelServer
-from tests.models.answers import answer_of, asking, text_of
+from holdfast.models.stated_facts import StatedFacts
+from tests.models.answers import answer_of, asking, failed_answer_of, text_of
 from tests.models.raw_server import RawServer, http
 
 pytestmark = pytest.mark.anyio
@@ -21,6 +24,8 @@ ANSWER = http(b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"sto
 
 def opened(
     name: str,
+    settings: ModelSettings = STANDARD,
+    /,
     *,
     configured: str | None = None,
     base_url: str | None = None,
@@ -28,7 +33,9 @@ def opened(
     **environ: str,
 ) -> HttpModel:
     """The model of this name, which is also the configured one unless another is given."""
-    model = open_model(name, configured=configured or name, base_url=base_url, api_key=api_key, environ=environ)
+    model = open_model(
+        name, configured=configured or name, base_url=base_url, api_key=api_key, environ=environ, settings=settings
+    )
     assert isinstance(model, HttpModel)
     return model
 
@@ -42,6 +49,7 @@ def test_demo_needs_no_settings() -> None:
     [
         ("openai/gpt-x", "OPENAI_API_KEY", "api.openai.com"),
         ("openrouter/anthropic/claude-x", "OPENROUTER_API_KEY", "openrouter.ai"),
+        ("anthropic/claude-x", "ANTHROPIC_API_KEY", "api.anthropic.com"),
     ],
 )
 def test_provider_uses_its_usual_key_variable(name: str, variable: str, host: str) -> None:
@@ -97,23 +105,103 @@ async def test_explicit_key_and_address_take_precedence() -> None:
             assert text_of(await answer_of(model, asking())) == "hi"
 
 
+# The protocol
+
+
+KEYS = {provider.key_variable: "k" for provider in PROVIDERS.values()}
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "path"),
+    [
+        ("anthropic/claude-x", {}, "/messages"),
+        ("anthropic/claude-x", {"ANTHROPIC_BASE_URL": "https://gateway.example.org"}, "/messages"),
+        ("openai/gpt-x", {}, "/responses"),
+        ("openai/gpt-x", {"OPENAI_BASE_URL": "https://api.openai.com/v1/"}, "/responses"),
+        ("openai/gpt-x", {"OPENAI_BASE_URL": "https://llm.example.org/v1"}, "/chat/completions"),
+        ("openai/gpt-x", {"OPENAI_BASE_URL": "https://api.openai.com.example.org/v1"}, "/chat/completions"),
+        ("openai/gpt-x", {"OPENAI_BASE_URL": "https://me.openai.azure.com/openai/v1"}, "/chat/completions"),
+        ("openrouter/anthropic/claude-x", {}, "/chat/completions"),
+    ],
+)
+def test_the_protocol_goes_by_the_name_and_the_address(name: str, environ: dict[str, str], path: str) -> None:
+    assert opened(name, **KEYS, **environ).path == path
+
+
+PATHS: dict[Wire, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+
+
+@pytest.mark.parametrize("name", ["anthropic/x", "openai/x", "openrouter/x"])
+@pytest.mark.parametrize("wire", PATHS)
+def test_a_setting_chooses_the_protocol_of_the_configured_provider_alone(wire: Wire, name: str) -> None:
+    settings = ModelSettings(wire=wire)
+    assert opened(name, settings, **KEYS).path == PATHS[wire]
+    assert opened(name, settings, base_url="http://127.0.0.1:1/v1").path == PATHS[wire]
+    for other, provider in PROVIDERS.items():
+        if not name.startswith(other):
+            model = opened(f"{other}/y", settings, configured=name, **KEYS)
+            assert model.path == PATHS[provider.wire]
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [("", "/v1/messages"), ("/", "/v1/messages"), ("/v1", "/v1/messages"), ("/a", "/a/v1/messages")],
+)
+async def test_anthropics_own_variable_has_no_version_in_its_address(address: str, path: str) -> None:
+    async with RawServer([http(b"{}", status="404 Not Found")]) as server:
+        environ = {
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.port}{address}",
+            "ANTHROPIC_API_KEY": "k-of-anthropic",
+        }
+        async with opened("anthropic/x", **environ) as model:
+            await failed_answer_of(model, asking())
+        head = server.requests[0].partition(b"\r\n\r\n")[0].decode().lower().split("\r\n")
+    assert head[0] == f"post {path} http/1.1"
+    assert "authorization: bearer k-of-anthropic" in head
+
+
+# The facts about the model, and patience
+
+
+def test_a_model_is_opened_with_the_facts_about_it() -> None:
+    info = opened("anthropic/claude-sonnet-5-5", **KEYS).info
+    assert (info.window, info.is_known) == (1_000_000, True)
+    assert info.price is not None
+    assert opened("openrouter/anthropic/claude-sonnet-5.5", **KEYS).info.takes_cache_marks
+
+
+def test_the_operators_facts_are_for_the_model_of_that_name_alone() -> None:
+    settings = ModelSettings(stated=(StatedFacts(model="openai/a", window=5_000),))
+    assert opened("openai/a", settings, base_url="http://127.0.0.1:1/v1").info.window == 5_000
+    assert opened("openai/b", settings, base_url="http://127.0.0.1:1/v1").info.window != 5_000
+
+
+async def test_a_model_is_opened_with_the_patience_of_the_settings() -> None:
+    settings = ModelSettings(patience=ModelPatience(first_byte_seconds=0.05))
+    async with (
+        RawServer([], hold=True) as server,
+        opened("openai/x", settings, base_url=server.url) as model,
+    ):
+        _, error = await failed_answer_of(model, asking())
+    assert "did not begin its answer within 0.05 s" in error.message
+
+
 # Other providers than that of the configured model
 
 
-CONFIGURED = {"openai/ours": "openrouter/x", "openrouter/ours": "openai/x"}
-VARIABLES = {"openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
+PAIRS = [(f"{ours}/ours", f"{other}/x") for ours in PROVIDERS for other in PROVIDERS if ours != other]
 
 
-@pytest.mark.parametrize(("configured", "chosen"), CONFIGURED.items())
+@pytest.mark.parametrize(("configured", "chosen"), PAIRS)
 @pytest.mark.parametrize("given", [{"api_key": "k"}, {"base_url": "http://127.0.0.1:1/v1"}])
 def test_the_configured_key_and_address_are_not_for_another_provider(
     configured: str, chosen: str, given: dict[str, str]
 ) -> None:
-    variable = VARIABLES[chosen.partition("/")[0]]
+    provider = PROVIDERS[chosen.partition("/")[0]]
+    variable = provider.key_variable
     with pytest.raises(ModelKeyMissing, match=f"needs a key: set {variable}. HOLDFAST_MODEL_API_KEY and"):
         opened(chosen, configured=configured, **given)
-    host = "openrouter.ai" if chosen.startswith("openrouter/") else "api.openai.com"
-    assert host in repr(opened(chosen, configured=configured, **given, **{variable: "other"}))
+    assert host_of(provider.base_url) in repr(opened(chosen, configured=configured, **given, **{variable: "other"}))
 
 
 async def test_each_server_is_sent_the_key_of_its_own_provider() -> None:
@@ -139,19 +227,16 @@ async def test_without_a_configured_provider_the_key_goes_only_to_the_configured
         for given in ({"api_key": "k"}, {"api_key": "k", "base_url": server.url}):
             with pytest.raises(ModelKeyMissing, match="set OPENROUTER_API_KEY"):
                 opened("openrouter/x", configured=configured, **given)
+            with pytest.raises(ModelKeyMissing, match="set ANTHROPIC_API_KEY"):
+                opened("anthropic/x", configured=configured, **given)
         with pytest.raises(ModelKeyMissing, match="set OPENAI_API_KEY"):
             opened("openai/x", configured=configured, api_key="k")
 
 
 @pytest.mark.parametrize("name", ["", "gpt-x", "demo/x", "mistral/x", "openai", "openai/", "/x", "anthropic"])
 def test_unknown_name_error_lists_the_possible_names(name: str) -> None:
-    with pytest.raises(UnknownModel, match="demo, openai/NAME and openrouter/NAME"):
+    with pytest.raises(UnknownModel, match="demo, anthropic/NAME, openai/NAME and openrouter/NAME"):
         opened(name, OPENAI_API_KEY="k")
-
-
-def test_anthropic_error_points_to_openrouter() -> None:
-    with pytest.raises(UnknownModel, match="not supported yet: use openrouter/anthropic/claude-x"):
-        opened("anthropic/claude-x")
 
 
 def test_every_settings_error_is_a_model_not_usable() -> None:

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
-from holdfast.models.chat_request import TOOL_IMAGES, encode_messages, encode_request
+from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.chat_request import PLAIN, TOOL_IMAGES, MessageForm, encode_messages, encode_request
+from holdfast.models.info import ModelInfo
 from holdfast.models.model import (
     AssistantTurn,
     ContextMessage,
     ModelRequest,
+    Reasoning,
     SystemText,
     ToolOutcome,
     ToolSpec,
@@ -37,6 +40,9 @@ exchanges: st.SearchStrategy[list[ContextMessage]] = st.builds(
     st.builds(AssistantTurn, any_text, st.lists(tool_uses, max_size=3).map(tuple)),
     st.lists(outcomes, max_size=3),
 )
+SOURCE = "route.test/chat/completions m"
+MARKED = MessageForm(reasoning_source=SOURCE, takes_cache_marks=True)
+MARK = b',"cache_control":{"type":"ephemeral"}'
 PNG = Image(media_type="image/png", data=b"\x89PNG")
 GIF = Image(media_type="image/gif", data=b"GIF8")
 
@@ -55,6 +61,22 @@ def test_encoded_messages_with_images_are_prefix_stable_between_steps(earlier: l
     before = [message for exchange in earlier for message in exchange]
     after = [message for exchange in later for message in exchange]
     assert encode_messages(before + after).startswith(encode_messages(before)[:-1])
+
+
+@given(st.lists(exchanges, min_size=1, max_size=3), st.lists(exchanges, min_size=1, max_size=3), st.data())
+def test_messages_with_marks_are_prefix_stable_apart_from_the_marks(
+    earlier: list[Any], later: list[Any], data: st.DataObject
+) -> None:
+    before = [message for exchange in earlier for message in exchange]
+    after = [message for exchange in later for message in exchange]
+
+    def encoded(conversation: list[Any]) -> bytes:
+        marks = data.draw(st.sets(st.integers(0, len(conversation) - 1), max_size=3))
+        body = encode_messages(conversation, MARKED, marks)
+        assert body.count(MARK) <= len(marks)
+        return body.replace(MARK, b"")
+
+    assert encoded(before + after).startswith(encoded(before)[:-1])
 
 
 def test_plain_call_has_unchanged_bytes() -> None:
@@ -188,3 +210,97 @@ def test_tools_and_token_limit_are_sent() -> None:
 
 def test_lone_surrogate_is_replaced() -> None:
     assert json.loads(encode_messages([UserText("a\ud83d")])) == [{"role": "user", "content": "a\ufffd"}]
+
+
+DETAILS = [
+    {"type": "reasoning.text", "text": "hm", "signature": "s==", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.encrypted", "data": "x==", "id": "rs_1", "format": "openai-responses-v1", "index": 1},
+]
+
+
+def answered(kept: Any, *, source: str = SOURCE, calls: bool = True, ids: str = "c1") -> list[Any]:
+    """An answer with this kept reasoning, and the result of its call, as they are sent again."""
+    use = ToolUse(ToolCallId(ids), "view", "{}")
+    turn = AssistantTurn("Look.", (use,) if calls else (), (Reasoning("hm", json.dumps(kept)),), source)
+    conversation = (turn, ToolOutcome(ToolCallId(ids), "r")) if calls else (turn,)
+    written: list[Any] = json.loads(encode_messages(conversation, MessageForm(reasoning_source=SOURCE)))
+    return written
+
+
+def test_reasoning_details_go_back_unmodified_to_their_source_only() -> None:
+    kept = {"reasoning_details": DETAILS}
+    assert answered(kept)[0]["reasoning_details"] == DETAILS
+    assert answered(kept, calls=False)[0]["reasoning_details"] == DETAILS
+    assert answered(kept, source="other")[0].keys() == {"role", "content", "tool_calls"}
+    assert answered(kept, source="")[0].keys() == {"role", "content", "tool_calls"}
+
+
+@pytest.mark.parametrize("content", ["hm", ""])
+def test_reasoning_content_goes_back_with_tool_calls_only(content: str) -> None:
+    kept = {"reasoning_content": content}
+    assert answered(kept)[0]["reasoning_content"] == content
+    assert "reasoning_content" not in answered(kept, calls=False)[0]
+    assert "reasoning_content" not in answered(kept, source="other")[0]
+
+
+@pytest.mark.parametrize("kept", [None, [], "x", {"reasoning_details": "x"}, {"signature": "s=="}])
+def test_opaque_parts_of_another_form_are_left_out(kept: Any) -> None:
+    assert answered(kept)[0].keys() == {"role", "content", "tool_calls"}
+
+
+def test_odd_tool_call_ids_are_mapped_unless_their_own_provider_gave_them() -> None:
+    odd = "call_1__thought__" + "x" * 100
+    call, result = answered({}, ids=odd)
+    assert call["tool_calls"][0]["id"] == result["tool_call_id"]
+    assert len(result["tool_call_id"]) <= 40
+    call, result = answered({"keeps_ids": True}, ids=odd)
+    assert (call["tool_calls"][0]["id"], result["tool_call_id"]) == (odd, odd)
+
+
+def marked(messages: tuple[ContextMessage, ...], **settings: Any) -> list[Any]:
+    """The texts that carry a mark."""
+    wire = ChatCompletions("anthropic/m", info=ModelInfo(takes_cache_marks=True))
+    body = json.loads(wire.encode(ModelRequest(messages=messages, **settings), reasoning_source=SOURCE))
+    parts = [
+        part for message in body["messages"] if isinstance(message["content"], list) for part in message["content"]
+    ]
+    return [part["text"] for part in parts if part.get("cache_control") == {"type": "ephemeral"}]
+
+
+def test_system_text_anchor_and_newest_message_are_marked() -> None:
+    use = ToolUse(ToolCallId("c1"), "view", "{}")
+    conversation = (
+        SystemText("s"),
+        UserText("u", (PNG,)),
+        AssistantTurn("", (use,)),
+        ToolOutcome(ToolCallId("c1"), "r"),
+    )
+    assert marked(conversation) == ["s", "r"]
+    assert marked(conversation, cache_anchor=1) == ["s", "u", "r"]
+    assert marked(conversation, cache_anchor=2) == ["s", "u", "r"]
+    assert marked(conversation, cache_anchor=99) == ["s", "r"]
+    assert marked(conversation, marks_cache=False) == []
+    assert marked((SystemText("s"),)) == ["s"]
+    assert marked(()) == []
+
+
+def test_empty_text_is_never_marked() -> None:
+    assert marked((UserText("u"), AssistantTurn(""))) == ["u"]
+    assert marked((UserText("", (PNG,)),)) == []
+
+
+def test_nothing_is_marked_where_marks_are_not_taken() -> None:
+    wire = ChatCompletions("m", info=ModelInfo())
+    assert b"cache_control" not in wire.encode(ModelRequest(messages=(UserText("u"),)), reasoning_source=SOURCE)
+    assert json.loads(encode_messages([UserText("u")], PLAIN)) == [{"role": "user", "content": "u"}]
+
+
+def test_model_without_images_gets_a_line_that_says_so() -> None:
+    form = MessageForm(takes_images=False)
+    written = json.loads(
+        encode_messages((UserText("look", (PNG,)), ToolOutcome(ToolCallId("c1"), "r", (PNG, GIF))), form)
+    )
+    assert [message["content"] for message in written] == [
+        "look\n\n[1 image was left out: this model takes no images.]",
+        "r\n\n[2 images were left out: this model takes no images.]",
+    ]

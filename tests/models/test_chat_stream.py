@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from holdfast.models import streamed_answer
 from holdfast.models.chat_failure import ModelEndpoint
 from holdfast.models.chat_stream import ChatStream
-from holdfast.models.model import Chunk, Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
+from holdfast.models.kept_reasoning import MAX_KEPT_CHARACTERS
+from holdfast.models.model import (
+    Chunk,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnd,
+    TextDelta,
+    TokenUsage,
+    ToolCallDelta,
+)
 from tests.models.answers import finish_of, joined, reasoning_of, text_of, tool_calls_of, usage_of
 
 HOST = ModelEndpoint(host="model.test")
@@ -299,7 +308,7 @@ def test_endless_event_is_refused_at_its_bound(monkeypatch: pytest.MonkeyPatch) 
     [
         ({"message": "slow down", "code": 429}, ("model_rate_limited", True)),
         ({"message": "pay", "code": "insufficient_quota"}, ("model_rate_limited", False)),
-        ({"message": "too long", "code": "context_length_exceeded"}, ("model_refused", False)),
+        ({"message": "too long", "code": "context_length_exceeded"}, ("model_context_exceeded", False)),
         ({"message": "who?", "type": "authentication_error"}, ("model_unauthorized", False)),
         ({"message": "bad gateway", "code": "502"}, ("model_unavailable", True)),
         ({"message": "?", "code": "strange"}, ("model_unavailable", True)),
@@ -340,3 +349,155 @@ def test_a_whole_answer_without_choices_is_garbage(body: bytes) -> None:
     assert stream.whole(body) == []
     assert stream.failure is not None
     assert stream.failure.code == "model_garbage"
+
+
+def kept(*parts: bytes) -> Any:
+    """What is kept for the provider, once; None if nothing is."""
+    ends = [chunk for chunk in whole(*parts) if isinstance(chunk, ReasoningEnd)]
+    assert len(ends) <= 1
+    return json.loads(ends[0].opaque) if ends else None
+
+
+def detail(kind: str, index: int | None = 0, **fields: Any) -> bytes:
+    number = {} if index is None else {"index": index}
+    return delta(reasoning_details=[{"type": f"reasoning.{kind}", **fields, "format": "f-v1", **number}])
+
+
+CALLED = delta("tool_calls", tool_calls=[piece(0, "{}", id="a", name="view")])
+
+
+def test_reasoning_details_are_kept_whole_and_in_order() -> None:
+    assert kept(
+        detail("text", text="I see", signature=None),
+        detail("text", text=" it."),
+        detail("text", signature="s=="),
+        detail("encrypted", 1, data="x==", id="rs_1", extra=[1.5, None]),
+        detail("summary", 2, summary="Su", id="rs_2"),
+        detail("summary", 2, summary="m"),
+        detail("summary", 2, summary="other", id="rs_3"),
+        detail("encrypted", 1, data="y==", id="rs_4"),
+        CALLED,
+        DONE,
+    ) == {
+        "reasoning_details": [
+            {"type": "reasoning.text", "text": "I see it.", "signature": "s==", "format": "f-v1", "index": 0},
+            {
+                "type": "reasoning.encrypted",
+                "data": "x==",
+                "id": "rs_1",
+                "extra": [1.5, None],
+                "format": "f-v1",
+                "index": 1,
+            },
+            {"type": "reasoning.summary", "summary": "Sum", "id": "rs_2", "format": "f-v1", "index": 2},
+            {"type": "reasoning.summary", "summary": "other", "id": "rs_3", "format": "f-v1", "index": 2},
+            {"type": "reasoning.encrypted", "data": "y==", "id": "rs_4", "format": "f-v1", "index": 1},
+        ]
+    }
+
+
+def test_details_without_a_number_grow_only_at_the_end() -> None:
+    parts = [detail("text", None, text=text) for text in ("a", "b")]
+    found = kept(*parts, detail("encrypted", None, data="x"), detail("text", None, text="c"), DONE)
+    assert [entry.get("text") or entry["data"] for entry in found["reasoning_details"]] == ["ab", "x", "c"]
+
+
+def test_details_of_a_whole_answer_are_kept_as_they_are() -> None:
+    entries = [{"type": "reasoning.text", "text": "a", "index": 0}, {"type": "reasoning.text", "text": "b", "index": 1}]
+    stream = ChatStream(HOST)
+    body = {"choices": [{"message": {"content": "c", "reasoning_details": entries}, "finish_reason": "stop"}]}
+    (*_, end, _) = stream.whole(json.dumps(body).encode())
+    assert isinstance(end, ReasoningEnd)
+    assert json.loads(end.opaque) == {"reasoning_details": entries}
+
+
+def test_reasoning_content_is_kept_with_tool_calls_only() -> None:
+    thought = (delta(reasoning_content="I "), delta(reasoning_content="see."))
+    assert kept(*thought, CALLED, DONE) == {"reasoning_content": "I see."}
+    assert kept(*thought, delta("stop", content="a"), DONE) is None
+    assert kept(delta(reasoning_content=""), CALLED, DONE) == {"reasoning_content": ""}
+    assert kept(delta(reasoning="I see."), CALLED, DONE) is None
+
+
+def test_ids_that_other_servers_refuse_are_noted() -> None:
+    odd = delta("tool_calls", tool_calls=[piece(0, "{}", id="a" * 41, name="view")])
+    assert kept(odd, DONE) == {"keeps_ids": True}
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 30, "1e999", "[" * 600 + "]" * 600])
+def test_unusual_values_in_details_never_raise(number: str) -> None:
+    entry = b'{"type":"reasoning.encrypted","data":"x","odd":%b}' % number.encode()
+    payload = b'data: {"choices":[{"delta":{"content":"a","reasoning_details":[%b]}}]}\n\n' % entry
+    _, stream = read(payload, delta("stop"), DONE)
+    assert stream.over
+
+
+def test_endless_reasoning_is_not_kept() -> None:
+    part = detail("encrypted", data="x" * 1_000_000)
+    assert kept(*[part] * (MAX_KEPT_CHARACTERS // 1_000_000 + 1), delta("stop", content="a"), DONE) is None
+
+
+def choice(index: int, finish_reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"index": index, "delta": fields, "finish_reason": finish_reason}
+
+
+def test_answer_that_is_split_over_several_choices_is_merged() -> None:
+    text, called = choice(0, content="Look."), choice(1, tool_calls=[piece(0, "{}", id="a", name="view")])
+    other = choice(2, "tool_calls", tool_calls=[piece(0, "[]", id="b", name="list")])
+    ends = [choice(0, "stop"), choice(1, "tool_calls")]
+    for parts in (
+        [data({"choices": [text, called, other]}), data({"choices": ends})],
+        [data({"choices": [each]}) for each in (text, called, other, *ends)],
+    ):
+        for ending in (b"", DONE):
+            chunks = whole(*parts, ending)
+            assert text_of(chunks) == "Look."
+            assert tool_calls_of(chunks) == [("a", "view", "{}"), ("b", "list", "[]")]
+            assert finish_of(chunks) == "tool_calls"
+
+
+def test_whole_answer_that_is_split_over_several_choices_is_merged() -> None:
+    called = {"role": "assistant", "tool_calls": [piece(None, "{}", id="a", name="view")]}
+    choices = [
+        {"index": 0, "message": {"role": "assistant", "content": "Look."}, "finish_reason": "stop"},
+        {"index": 1, "message": called, "finish_reason": "tool_calls"},
+    ]
+    chunks = ChatStream(HOST).whole(json.dumps({"choices": choices}).encode())
+    assert (text_of(chunks), tool_calls_of(chunks)) == ("Look.", [("a", "view", "{}")])
+    assert finish_of(chunks) == "tool_calls"
+
+
+def test_answer_is_not_finished_before_each_of_its_choices_is() -> None:
+    both = data({"choices": [choice(0, content="a"), choice(1, content="b")]})
+    assert failure(both, data({"choices": [choice(0, "stop")]})) == ("model_cut", True)
+    assert text_of(whole(both, data({"choices": [choice(0, "stop"), choice(1, "stop")]}))) == "ab"
+
+
+@pytest.mark.parametrize(
+    ("usage", "read_tokens", "written"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 4}}, 3, 4),
+        ({"prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}}, 0, 0),
+        ({"prompt_tokens_details": {"cached_tokens": 3, "cache_creation_tokens": 4}}, 3, 4),
+        ({"cache_read_input_tokens": 3, "cache_creation_input_tokens": 4}, 3, 4),
+        ({"prompt_tokens_details": {"cached_tokens": 0}, "cache_read_input_tokens": 3}, 3, None),
+        ({"prompt_cache_hit_tokens": 3, "prompt_cache_miss_tokens": 9}, 3, None),
+        ({"cached_tokens": 3}, 3, None),
+        ({"prompt_tokens_details": {"cached_tokens": -1}}, None, None),
+    ],
+)
+def test_cache_figures_are_read_in_every_shape(usage: Any, read_tokens: int | None, written: int | None) -> None:
+    found = usage_of(whole(data({"choices": [], "usage": usage}), DONE))
+    assert found == TokenUsage(cache_read_tokens=read_tokens, cache_write_tokens=written)
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        data({"type": "response.created", "response": {"status": "in_progress"}}),
+        data({"object": "response", "output": []}),
+        data({"type": "message_start", "message": {}}),
+    ],
+)
+def test_answer_of_another_api_is_refused(spoken: bytes) -> None:
+    assert failure(spoken) == ("model_refused", False)

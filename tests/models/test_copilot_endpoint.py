@@ -9,6 +9,7 @@ from holdfast.models.catalogue import open_model
 from holdfast.models.copilot_endpoint import LIST_SECONDS, MAX_LISTS, CopilotEndpoint
 from holdfast.models.errors import BadBaseUrl, UnknownModel
 from holdfast.models.http_model import HttpModel
+from holdfast.models.info import DEFAULT_WINDOW
 from holdfast.models.model import ModelError
 from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.models.server import ModelServer
@@ -93,6 +94,36 @@ async def test_listed_models_have_all_fields_that_clients_need_and_keep_their_or
         MODELS[0],
         {"id": "plain", "name": "plain", "capabilities": {"supports": {}, "limits": {}}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "window", "max_output"),
+    [
+        ({"max_context_window_tokens": 400_000, "max_output_tokens": 64_000}, 400_000, 64_000),
+        (
+            {"max_context_window_tokens": 400_000, "max_prompt_tokens": 128_000, "max_output_tokens": 64_000},
+            192_000,
+            64_000,
+        ),
+        ({"max_prompt_tokens": 100_000}, 100_000, None),
+        ({}, DEFAULT_WINDOW, None),
+        (
+            {"max_context_window_tokens": -1, "max_prompt_tokens": "many", "max_output_tokens": True},
+            DEFAULT_WINDOW,
+            None,
+        ),
+    ],
+)
+async def test_the_facts_in_the_list_are_those_of_the_model(
+    limits: dict[str, Any], window: int, max_output: int | None
+) -> None:
+    listing = [{"id": "x", "capabilities": {"supports": {"vision": False, "tool_calls": True}, "limits": limits}}]
+    async with ModelServer(HI, models=listing) as server:
+        found = endpoint(COPILOT_API_URL=server.url)
+        assert found.open("x").info.takes_images
+        await found.list_models()
+        info = found.open("x").info
+    assert (info.window, info.max_output, info.takes_images, info.takes_tools) == (window, max_output, False, True)
 
 
 @pytest.mark.parametrize(

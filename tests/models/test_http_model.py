@@ -14,10 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.models.anthropic_messages import AnthropicMessages
 from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.cost import cost_of
 from holdfast.models.errors import BadBaseUrl, ModelNotUsable
-from holdfast.models.http_model import HttpModel
+from holdfast.models.http_model import HttpModel, ModelPatience, ModelWire
+from holdfast.models.info import ModelInfo, TokenPrice, TokenRates
 from holdfast.models.model import ModelError, TextDelta, TokenUsage
+from holdfast.models.openai_responses import OpenAIResponses
 from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall
 from holdfast.models.server import ModelServer
 from tests.models.answers import (
@@ -232,10 +236,102 @@ async def test_a_host_without_an_address_is_unreachable() -> None:
     assert "nowhere.invalid" in error.message
 
 
-async def test_silence_is_a_timeout() -> None:
+LONG = 600.0
+"""Longer than any test: a wait that ends was not this one."""
+
+SHORT = 0.05
+
+
+async def test_a_pause_in_an_answer_that_has_begun_is_bounded() -> None:
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
     async with ModelServer(failing("hang", after=1)) as server:
-        error = await error_at(server.url, read_timeout_seconds=0.05)
+        error = await error_at(server.url, patience=patience)
     assert (error.code, error.retryable) == ("model_timeout", True)
+    assert "began its answer and then sent nothing for 0.05 s" in error.message
+    assert "HOLDFAST_MODEL_SILENCE_SECONDS" in error.message
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("sent", [b"", http(b"", length=100)], ids=["nothing", "only the headers"])
+async def test_the_first_byte_of_an_answer_has_a_patience_of_its_own(sent: bytes, stream: bool) -> None:
+    """Many servers send the headers before the model has read the conversation: they are not the first byte."""
+    patience = ModelPatience(first_byte_seconds=SHORT, silence_seconds=LONG)
+    async with RawServer([sent], hold=True) as server:
+        error = await error_at(server.url, stream=stream, patience=patience)
+        await asyncio.wait_for(server.left.wait(), 5)
+    assert (error.code, error.retryable) == ("model_timeout", True)
+    assert "did not begin its answer within 0.05 s" in error.message
+    assert "HOLDFAST_MODEL_FIRST_BYTE_SECONDS" in error.message
+
+
+async def test_a_server_that_takes_its_time_before_the_first_byte_is_awaited() -> None:
+    """The first byte comes after a longer wait than any later pause may take."""
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
+    head, _, body = http(HELLO + END).partition(b"\r\n\r\n")
+    writes = [head + b"\r\n\r\n", body]
+    async with RawServer(writes, pause=4 * SHORT) as server, model_at(server.url, patience=patience) as model:
+        assert text_of(await answer_of(model, asking())) == "hello"
+
+
+async def test_silence_after_a_whole_answer_loses_nothing() -> None:
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
+    finish = END.removesuffix(b"data: [DONE]\n\n")
+    async with (
+        RawServer([http(HELLO + finish, length=10_000)], hold=True) as server,
+        model_at(server.url, patience=patience) as model,
+    ):
+        chunks = await answer_of(model, asking())
+    assert (text_of(chunks), finish_of(chunks)) == ("hello", "stop")
+
+
+async def test_a_slow_reader_of_the_answer_does_not_count_as_silence() -> None:
+    patience = ModelPatience(first_byte_seconds=LONG, silence_seconds=SHORT)
+    async with (
+        RawServer([http(HELLO, length=len(HELLO + END)), END], keep=True) as server,
+        model_at(server.url, patience=patience) as model,
+        aclosing(model.stream(asking())) as answer,
+    ):
+        async for _ in answer:
+            await asyncio.sleep(4 * SHORT)
+
+
+PRICE = TokenPrice(rates=TokenRates(input=3_000_000, output=15_000_000, cache_read=300_000, cache_write=3_750_000))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_without_a_cost_gets_the_price_of_the_catalogue(stream: bool) -> None:
+    usage = TokenUsage(input_tokens=1_000, output_tokens=100)
+    async with (
+        ModelServer(only(Reply(text="hi", usage=usage))) as server,
+        model_at(server.url, info=ModelInfo(price=PRICE)) as model,
+    ):
+        chunks = await answer_of(model, asking(stream=stream))
+    found = usage_of(chunks)
+    assert found is not None
+    assert found.cost_microdollars == 1_000 * 3 + 100 * 15
+
+
+WIRES: list[ModelWire] = [ChatCompletions("m"), AnthropicMessages("m"), OpenAIResponses("m")]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.path)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_every_wire_has_its_answers_priced(wire: ModelWire, stream: bool) -> None:
+    price = ModelInfo(price=PRICE)
+    async with (
+        ModelServer(only(Reply(text="hi"))) as server,
+        HttpModel(wire, base_url=server.url, name="m", info=price) as model,
+    ):
+        found = usage_of(await answer_of(model, asking(stream=stream)))
+    assert found is not None
+    assert found.input_tokens
+    assert found.cost_microdollars == cost_of(msgspec.structs.replace(found, cost_microdollars=None), PRICE)
+    assert found.cost_microdollars
+
+
+async def test_the_cost_that_the_provider_reports_beats_the_price_of_the_catalogue() -> None:
+    async with ModelServer(only(RICH)) as server, model_at(server.url, info=ModelInfo(price=PRICE)) as model:
+        assert usage_of(await answer_of(model, asking())) == USAGE
 
 
 async def test_rate_limit_carries_retry_after() -> None:
@@ -303,8 +399,21 @@ async def test_key_in_a_custom_header_is_redacted() -> None:
 
 
 async def test_a_plain_refusal_is_quoted() -> None:
+    error = await error_from(http(b"not for you", status="418 Teapot", content_type="text/plain"))
+    assert error.message.endswith("(status 418): not for you")
+
+
+async def test_a_server_without_the_api_is_named_with_what_to_check() -> None:
     error = await error_from(http(b"404 page not found", status="404 Not Found", content_type="text/plain"))
-    assert error.message.endswith("(status 404): 404 page not found")
+    assert (error.code, error.retryable, error.status) == ("model_refused", False, 404)
+    assert "has nothing at /chat/completions (status 404): check that --model-base-url" in error.message
+    assert error.message.endswith("is the address of an API that speaks chat completions.")
+
+
+async def test_an_unknown_model_is_not_taken_for_a_missing_api() -> None:
+    unknown = b'{"error": {"message": "The model `m` does not exist.", "code": "model_not_found"}}'
+    error = await error_from(http(unknown, status="404 Not Found"))
+    assert error.message.endswith("(status 404): The model `m` does not exist.")
 
 
 async def test_a_redirect_is_not_followed() -> None:

@@ -13,7 +13,7 @@ from holdfast.events.message import Image
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.http_model import HttpModel
 from holdfast.models.model import AssistantTurn, ContextMessage, ModelRequest, ToolOutcome, ToolUse, UserText
-from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedCall, ScriptedModel
+from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from tests.models.answers import answer_of, text_of
 
@@ -63,6 +63,51 @@ async def test_configured_models_are_listed() -> None:
     async with ModelServer(HI, models=listed) as server, aiohttp.ClientSession() as client:
         response = await client.get(f"{server.url}/models")
         assert (await response.json())["data"] == listed
+
+
+async def test_usage_is_counted_and_the_beginning_that_was_sent_before_is_read_from_the_cache() -> None:
+    body = {**CALL, "messages": [{"role": "user", "content": "x" * 400}], "prompt_cache_key": "k"}
+    longer = {**body, "messages": [*body["messages"], {"role": "user", "content": "y" * 400}]}
+    async with ModelServer(HI) as server, aiohttp.ClientSession() as client:
+        usages = []
+        for call in (body, longer):
+            response = await client.post(f"{server.url}/chat/completions", json=call)
+            usages.append((await response.json())["usage"])
+        assert [count.total for count in server.counts] == [usage["prompt_tokens"] for usage in usages]
+    assert usages[0]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert usages[1]["prompt_tokens_details"]["cached_tokens"] == usages[0]["prompt_tokens"]
+    assert usages[0]["completion_tokens"] == 2
+
+
+async def test_call_that_does_not_fit_the_window_is_refused_in_the_words_of_its_provider() -> None:
+    async with ModelServer(HI, window=50) as server, aiohttp.ClientSession() as client:
+        body = {**CALL, "messages": [{"role": "user", "content": "x" * 400}]}
+        response = await client.post(f"{server.url}/chat/completions", json=body)
+        assert response.status == 400
+        error = (await response.json())["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert "maximum context length is 50 tokens" in error["message"]
+        server.window = None
+        assert (await client.post(f"{server.url}/chat/completions", json=body)).status == 200
+
+
+@pytest.mark.parametrize(("kind", "status"), [("overloaded", 529), ("too_large", 413), ("context_exceeded", 400)])
+async def test_scripted_refusal_has_its_status(kind: FailureKind, status: int) -> None:
+    script = Script((Rule((Reply(fail=Failure(kind=kind)),)),))
+    async with ModelServer(script) as server, aiohttp.ClientSession() as client:
+        response = await client.post(f"{server.url}/chat/completions", json=CALL)
+        assert response.status == status
+        assert "error" in await response.json()
+
+
+async def test_error_in_mid_stream_follows_the_pieces_before_it() -> None:
+    script = Script((Rule((Reply(text="one two", fail=Failure(kind="error_event", after=1)),)),))
+    async with ModelServer(script) as server, aiohttp.ClientSession() as client:
+        response = await client.post(f"{server.url}/chat/completions", json={**CALL, "stream": True})
+        events = (await response.text()).split("\n\n")
+    assert '"content":"one"' in events[0]
+    assert '"error"' in events[1]
+    assert events[2:] == [""]
 
 
 async def test_headers_of_a_request_are_kept_for_inspection() -> None:

@@ -12,7 +12,7 @@ from holdfast.events.ids import Key
 from holdfast.events.session import Provider
 from holdfast.models.choice import OWN_MODEL, ModelChoice, row_model
 from holdfast.models.credentials import Credentials, ProviderSecrets, Secrets
-from holdfast.models.errors import BadBaseUrl, ModelNotUsable, ProviderUnsupported, SecretsUnknown, UnknownModel
+from holdfast.models.errors import BadBaseUrl, ModelNotUsable, SecretsUnknown, UnknownModel
 from holdfast.models.model import Model
 from holdfast.models.own_provider import check_provider
 from holdfast.models.scripted import Reply, Rule, Script
@@ -146,6 +146,75 @@ async def test_azure_calls_have_azures_url_and_headers(
     assert keys == headers
 
 
+@pytest.mark.parametrize(
+    ("provider", "given", "line", "headers"),
+    [
+        (
+            {"type": "anthropic"},
+            ProviderSecrets(api_key="k"),
+            "POST /v1/messages HTTP/1.1",
+            ["authorization: bearer k"],
+        ),
+        (
+            {"type": "anthropic"},
+            ProviderSecrets(api_key="k", bearer_token="tok"),
+            "POST /v1/messages HTTP/1.1",
+            ["authorization: bearer tok"],
+        ),
+        (
+            {"wire_api": "responses"},
+            ProviderSecrets(api_key="k"),
+            "POST /responses HTTP/1.1",
+            ["authorization: bearer k"],
+        ),
+        (
+            {"type": "azure", "wire_api": "responses", "api_version": "v"},
+            ProviderSecrets(api_key="az"),
+            "POST /openai/responses?api-version=v HTTP/1.1",
+            ["api-key: az"],
+        ),
+    ],
+)
+async def test_own_provider_is_called_in_the_protocol_that_its_client_chose(
+    models: SessionModels,
+    credentials: Credentials,
+    provider: dict[str, Any],
+    given: ProviderSecrets,
+    line: str,
+    headers: list[str],
+) -> None:
+    async with RawServer([http(b"{}", status="400 Bad", content_type="application/json")]) as server:
+        url = server.url.removesuffix("/v1")
+        await credentials.put(KEY, Secrets(providers={url: given}))
+        model = await models.model(chose(url, has_secrets=True, **provider), credentials)
+        await failed_answer_of(model, asking())
+    head = server.requests[0].partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    assert head[0] == line
+    keys = [found.lower() for found in head if found.lower().startswith(("authorization:", "api-key:", "x-api-key:"))]
+    assert keys == headers
+
+
+async def test_the_limits_that_a_client_states_are_facts_about_the_model(
+    models: SessionModels, credentials: Credentials
+) -> None:
+    url = "http://127.0.0.1:1/v1"
+    stated = (await models.model(chose(url, max_window=50_000, max_output=5_000), credentials)).info
+    assert (stated.window, stated.max_output, stated.is_known) == (50_000, 5_000, True)
+    assert not (await models.model(chose(url), credentials)).info.is_known
+
+
+async def test_a_fallback_that_can_not_be_used_is_refused_at_start() -> None:
+    def check(fallback: str, environ: dict[str, str]) -> None:
+        SessionModels(default="openai/ours", environ=ENVIRON | environ, fallback=fallback).check_default()
+
+    check("openai/other", {})
+    check("anthropic/other", {"ANTHROPIC_API_KEY": OURS})
+    with pytest.raises(ModelNotUsable, match=r"HOLDFAST_MODEL_FALLBACK can't be used\. The model anthropic/other"):
+        check("anthropic/other", {})
+    with pytest.raises(ModelNotUsable, match=r"HOLDFAST_MODEL_FALLBACK can't be used\. There is no model 'x/y'"):
+        check("x/y", {})
+
+
 async def test_complete_azure_url_is_used_as_it_is(models: SessionModels, credentials: Credentials) -> None:
     async with RawServer([ANSWER]) as server:
         url = f"{server.url.removesuffix('/v1')}/openai/deployments/d/"
@@ -165,8 +234,6 @@ async def test_provider_may_have_its_own_name_for_the_model(models: SessionModel
 @pytest.mark.parametrize(
     ("provider", "why", "error"),
     [
-        (Provider(base_url="http://x/v1", type="anthropic"), "anthropic is not supported yet", ProviderUnsupported),
-        (Provider(base_url="http://x/v1", wire_api="responses"), "responses is not supported", ProviderUnsupported),
         (Provider(base_url="x/v1"), "must look like", BadBaseUrl),
         (Provider(base_url="http://ho st/v1"), "must look like", BadBaseUrl),
         (Provider(base_url="http://me:hush@x/v1"), "no user name", BadBaseUrl),
@@ -185,8 +252,7 @@ async def test_unusable_provider_is_refused_at_once_or_fails_its_turns_with_the_
     assert (failure.code, failure.retryable, failure.message) == ("model_refused", False, raised.value.message)
 
 
-def test_unsupported_provider_has_its_own_error_code() -> None:
-    assert ProviderUnsupported.code == "provider_unsupported"
+def test_a_provider_of_azure_needs_no_path() -> None:
     check_provider(Provider(base_url="https://x.openai.azure.com", type="azure"))
 
 

@@ -90,14 +90,13 @@ async def test_a_provider_error_keeps_its_status_and_never_shows_the_key(tmp_pat
     assert "their-key" not in events
 
 
-async def test_an_unsupported_provider_type_ends_the_turn_with_the_reason(tmp_path: Path) -> None:
-    async with runtime(tmp_path) as here:
-        unspoken = Provider(base_url="http://127.0.0.1:9/v1", type="anthropic")
+async def test_a_provider_may_speak_anthropics_protocol(tmp_path: Path) -> None:
+    async with ModelServer(SCRIPT) as server, runtime(tmp_path) as here:
+        brought = Provider(base_url=server.url.removesuffix("/v1"), type="anthropic")
         session = await here.session("s", model="claude-x")
-        await here.operations.record(session.key, SettingsChanged(provider=unspoken))
-        turn = await session.run("hello")
-        assert turn.error is not None
-        assert "anthropic is not supported yet" in turn.error.message
+        await here.operations.record(session.key, SettingsChanged(provider=brought))
+        assert (await session.run("hello")).reason == "completed"
+        assert server.headers[0]["anthropic-version"]
 
 
 # Headers of single messages

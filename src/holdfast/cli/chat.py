@@ -8,6 +8,7 @@ from holdfast.cli.chat_commands import COMMANDS
 from holdfast.cli.conversation import ChatOptions, Conversation
 from holdfast.cli.lookup import find_session, unfinished_session
 from holdfast.cli.screen import PlainScreen, Screen
+from holdfast.cli.settings import announce_keyed_model
 from holdfast.cli.target import Target, open_home
 from holdfast.protocol.home import Home
 from holdfast.protocol.session import SessionView
@@ -17,6 +18,8 @@ GRACE_SECONDS: Final = 0.5
 
 
 async def chat(target: Target, options: ChatOptions) -> int:
+    if target.server is None and options.session is None:
+        announce_keyed_model(target.config)
     # Looked up before this process runs anything: a session whose turn ends right away is still found.
     async with open_home(target) as reading:
         found = await _find(reading, options)

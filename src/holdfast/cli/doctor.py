@@ -9,14 +9,14 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from holdfast.app import Runtime, isolation_of
+from holdfast.cli.doctor_finding import Finding
 from holdfast.cli.errors import explained
 from holdfast.cli.escapes import visible
-from holdfast.cli.runtime import open_configured_model
 from holdfast.cli.screen import wants_color
 from holdfast.cli.transcript import Piece, styled
 from holdfast.commands.errors import IsolationUnavailable
@@ -27,20 +27,7 @@ from holdfast.store.sqlite.filesystem import NETWORK, kind_of
 from holdfast.store.sqlite.liveness import Liveness
 from holdfast.store.sqlite.store import OLDEST_SQLITE
 
-if TYPE_CHECKING:
-    from holdfast.models.copilot_endpoint import CopilotEndpoint
-
-MODEL_SECONDS: Final = 5.0
 OLDEST_PYTHON: Final = (3, 11)
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one check. `advice` says what to do if it failed."""
-
-    name: str
-    ok: bool
-    found: str
-    advice: str = ""
 
 
 async def examine(config: Config, *, as_json: bool) -> int:
@@ -118,10 +105,15 @@ def _kind_of_file_system(path: Path) -> str | None:
 
 
 async def _database(config: Config) -> Finding:
-    async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False, role="command") as runtime:
+    async with Runtime(config=_without_model(config), work=False, role="command") as runtime:
         count = len((await runtime.operations.sessions(runtime.owner, limit=200)).rows)
     many = f"{count}{'+' if count == 200 else ''}"
     return Finding(name="Database", ok=True, found=f"{config.database_shown} opens (sessions: {many})")
+
+
+def _without_model(config: Config) -> Config:
+    """The settings of a runtime that needs no usable model."""
+    return msgspec.structs.replace(config, model="demo", model_fallback=None)
 
 
 async def _integrity(config: Config) -> Finding:
@@ -161,7 +153,7 @@ async def _redis(config: Config) -> Finding:
     if config.redis is None:
         needed = "hints between machines are faster with it" if config.is_postgres else "one machine needs none"
         return Finding(name="Redis", ok=True, found=f"not set ({needed})")
-    async with Runtime(config=msgspec.structs.replace(config, model="demo"), work=False, role="command") as runtime:
+    async with Runtime(config=_without_model(config), work=False, role="command") as runtime:
         is_up = await runtime.redis_answers()
     advice = "Check HOLDFAST_REDIS, and that it runs. Until then hints go through the database."
     return Finding(name="Redis", ok=is_up, found="answers" if is_up else "does not answer", advice=advice)
@@ -181,51 +173,18 @@ async def _sandbox(config: Config) -> Finding:
 
 
 async def _model(config: Config) -> Finding:
-    if config.model == "demo":
+    """Whether the model, and that for its failures, answer a tiny call."""
+    if config.model == "demo" and config.model_fallback is None:
         return Finding(name="Model", ok=True, found="demo (built in)")
-    from holdfast.models.catalogue import PROVIDERS
-    from holdfast.models.copilot_endpoint import CopilotEndpoint
+    from holdfast.cli.model_check import check_model  # deferred: HTTP takes a while to import
 
-    await open_configured_model(config, config.model).close()
-    endpoint = CopilotEndpoint.from_environ(os.environ)
-    if config.model.startswith("copilot/") and endpoint is not None:
-        return await _copilot_model(config.model, endpoint)
-    key = config.model_api_key
-    provider = PROVIDERS[config.model.partition("/")[0]]
-    base = config.model_base_url or os.environ.get(provider.base_url_variable or "") or provider.base_url
-    secret = key.reveal() if key else os.environ.get(provider.key_variable, "").strip()
-    return await _model_endpoint(config.model, f"{base.rstrip('/')}/models", secret)
-
-
-async def _copilot_model(name: str, endpoint: "CopilotEndpoint") -> Finding:
-    from holdfast.models.model import ModelError
-
-    advice = "Check COPILOT_API_URL, and the token in COPILOT_SDK_AUTH_TOKEN, GH_TOKEN or GITHUB_TOKEN."
-    try:
-        offered = {str(model["id"]) for model in await endpoint.list_models()}
-    except ModelError as error:
-        return Finding(name="Model", ok=False, found=f"{name}: {error.message}", advice=advice)
-    if name.removeprefix("copilot/") not in offered:
-        found = f"{name}: the endpoint in COPILOT_API_URL answers, but does not offer this model."
-        return Finding(name="Model", ok=False, found=found, advice="Choose a model that it offers.")
-    return Finding(name="Model", ok=True, found=f"{name}: the endpoint in COPILOT_API_URL offers it")
-
-
-async def _model_endpoint(name: str, url: str, key: str) -> Finding:
-    import aiohttp
-
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:
-        timeout = aiohttp.ClientTimeout(total=MODEL_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as client, client.get(url, headers=headers) as response:
-            status = response.status
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        why = f"{name}: {url} can't be reached ({type(error).__name__})"
-        return Finding(name="Model", ok=False, found=why, advice="Check --model-base-url and the network.")
-    if status in (401, 403):
-        return Finding(name="Model", ok=False, found=f"{name}: the key is not accepted", advice="Set the right key.")
-    ok = status < 500
-    return Finding(name="Model", ok=ok, found=f"{name}: {url} answers with {status}", advice="Try again later.")
+    found = await check_model(config, config.model)
+    if not found.ok or config.model_fallback is None:
+        return found
+    fallback = await check_model(config, config.model_fallback)
+    return Finding(
+        name="Model", ok=fallback.ok, found=f"{found.found}; fall-back {fallback.found}", advice=fallback.advice
+    )
 
 
 FILE_CHECKS: Final = frozenset({"SQLite", "File system", "Integrity", "Locks"})

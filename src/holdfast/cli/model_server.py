@@ -1,4 +1,4 @@
-"""`holdfast model-server`: a scripted model that speaks chat completions."""
+"""`holdfast model-server`: a scripted model that speaks the protocols of real ones."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from holdfast.models.scripted import Script
 from holdfast.models.server import run
 
 
-def serve(file: Path | None, host: str, port: int) -> int:
+def serve(file: Path | None, host: str, port: int, window: int | None = None) -> int:
     try:
-        run(_script(file), host, port)
+        run(_script(file), host, port, window=window)
     except (OSError, Refusal) as error:
         return report(error)
     return 0

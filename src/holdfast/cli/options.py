@@ -89,7 +89,13 @@ class DirectDatabaseOptions(DatabaseOptions):
 class TurnOptions(OptionGroup):
     """How a process runs turns: the model, and the sandbox of the commands."""
 
-    model: Annotated[str | None, typer.Option("--model", help="demo, openai/NAME or openrouter/NAME.")] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="demo, anthropic/NAME, openai/NAME or openrouter/NAME; if left out, a key chooses.",
+        ),
+    ] = None
     model_base_url: Annotated[str | None, typer.Option("--model-base-url", help="The URL of the model's API.")] = None
     sandbox: Annotated[
         bool | None,

@@ -17,6 +17,7 @@ from holdfast.cli.home import change_model, runs_elsewhere, tasks_of
 from holdfast.cli.lookup import find_session
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
+from holdfast.cli.settings import announce_keyed_model
 from holdfast.cli.setup import SessionSetup
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, print_pieces
@@ -56,6 +57,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run(target: Target, options: RunOptions) -> int:
     hints = target.hints
+    if target.server is None and options.session is None:
+        announce_keyed_model(target.config)
     text = sys.stdin.read() if options.prompt == "-" else options.prompt
     async with open_home(target, work=True) as home:
         session = await _session(home, options)

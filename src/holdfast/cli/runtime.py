@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.app import Runtime
+from holdfast.app import Runtime, model_settings
 from holdfast.cli.settings import DEBUG
 from holdfast.config import Config
 from holdfast.observability.logs import LEVELS, LogFormat, RotatingFile, hide_in_logs, line_formatter
@@ -53,7 +53,26 @@ def open_configured_model(config: Config, name: str) -> "HttpModel | ScriptedMod
         base_url=config.model_base_url,
         api_key=key.reveal() if key else None,
         environ=os.environ,
+        settings=model_settings(config),
     )
+
+
+def check_thinking(config: Config) -> None:
+    """Raises `ModelNotUsable` if sessions should think with a model that can't. It makes no call."""
+    for name in filter(None, (config.model, config.model_advanced)):
+        if not config.thinking or name == "demo":
+            continue
+        from holdfast.models.errors import ModelKeyMissing, ModelNotUsable
+
+        try:
+            model = open_configured_model(config, name)
+        except ModelKeyMissing:
+            continue  # Another process has the key, and runs the sessions.
+        if not model.info.takes_thinking:
+            raise ModelNotUsable(
+                f"HOLDFAST_THINKING is {config.thinking}, but the model {name} does not think: unset it, or choose "
+                f"another model."
+            )
 
 
 def demo_or_none(config: Config) -> "Model | None":

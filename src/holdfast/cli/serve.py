@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.app import Runtime
 from holdfast.cli.errors import Refusal, address_refusal
 from holdfast.cli.process import print_line, until_stopped, watch_signals
-from holdfast.cli.runtime import demo_or_none, import_models_later, log_service, open_configured_model
+from holdfast.cli.runtime import check_thinking, demo_or_none, import_models_later, log_service, open_configured_model
 from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
 from holdfast.config import Config
@@ -49,6 +49,7 @@ async def serve(config: Config, *, works: bool = True) -> int:
             f"--auth none is for this machine only, and {config.host} can be reached from others. Make keys with "
             "`holdfast keys create` and serve with --auth keys, or listen on 127.0.0.1.",
         )
+    check_thinking(config)
     log_service(config)
     warn_without_redis(config)
     bound = _bound(config)
@@ -205,6 +206,8 @@ def _print_greeting(config: Config, port: int, identities: Identities) -> None:
     print_line(
         f"Holdfast {__version__} serves {url} with the model {config.model}. Sessions are in {config.database_shown}."
     )
+    if config.keyed_model is not None:
+        print_line(config.keyed_model.explain())
     if isinstance(identities, StartToken):
         token = _token_file(config, port).read_text("ascii").strip()
         print_line(f"Open   {url}/#token={token}")

@@ -28,6 +28,12 @@ def load_settings(options: Mapping[str, object]) -> Config:
     return config
 
 
+def announce_keyed_model(config: Config) -> None:
+    """Say which model a key has chosen, because its calls cost money."""
+    if config.keyed_model is not None:
+        print(f"holdfast: {config.keyed_model.explain()}", file=sys.stderr)
+
+
 def warn_without_redis(config: Config) -> None:
     """Warn that a cluster without Redis works, but passes hints more slowly."""
     if wants_redis(config):

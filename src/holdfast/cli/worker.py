@@ -45,6 +45,8 @@ async def _work(config: Config, stopping: asyncio.Event) -> None:
 
 def _print_greeting(config: Config) -> None:
     print_line(f"Holdfast {__version__} works on {config.database_shown} with the model {config.model}.")
+    if config.keyed_model is not None:
+        print_line(config.keyed_model.explain())
     print_line(f"It runs at most {config.max_sessions_per_process} sessions at a time.")
     print_line("Hints go through Redis." if config.redis else "Hints go through the database.")
     print_line("End it with Ctrl-C. Turns that run then continue in another process, or when one is started again.")

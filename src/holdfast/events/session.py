@@ -44,6 +44,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Calls need the secrets that the client gave with the endpoint."""
     name: str = ""
     """The client's name for this endpoint among several; its models are called `NAME/MODEL`."""
+    max_window: int | None = None
+    """The model's window in tokens, as the client states it."""
+    max_output: int | None = None
+    """The model's longest answer in tokens, as the client states it."""
 
 
 class DirectoryIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,8 +1,12 @@
-"""Checks the base URL of an API and gives its host for messages."""
+"""Checks the base URL of an API, gives its host for messages, and says whether it is a private one."""
 
+import ipaddress
+from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.models.errors import BadBaseUrl
+
+_PRIVATE_ENDINGS: Final = (".local", ".localhost", ".internal")
 
 
 def host_of(base_url: str) -> str:
@@ -19,3 +23,12 @@ def host_of(base_url: str) -> str:
         raise BadBaseUrl("it must have no user name, password, query or fragment")
     host = f"[{host}]" if ":" in host else host
     return host if port is None else f"{host}:{port}"
+
+
+def is_private(base_url: str) -> bool:
+    """Whether a checked base URL is on this machine or in a private network, where no public provider is."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith(_PRIVATE_ENDINGS)

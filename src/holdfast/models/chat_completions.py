@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.models.chat_failure import ModelEndpoint
-from holdfast.models.chat_request import MaxTokensField, ThinkingField, encode_request
+from holdfast.models.chat_request import MaxTokensField, MessageForm, ThinkingField, encode_request
 from holdfast.models.chat_stream import ChatStream
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import ModelRequest
 
 
@@ -16,6 +17,7 @@ class ChatCompletions(msgspec.Struct, frozen=True):
     model: str
     max_tokens_field: MaxTokensField = "max_tokens"
     thinking_field: ThinkingField = "reasoning_effort"
+    info: ModelInfo = UNKNOWN
 
     @property
     def path(self) -> str:
@@ -30,6 +32,11 @@ class ChatCompletions(msgspec.Struct, frozen=True):
             model=self.model,
             max_tokens_field=self.max_tokens_field,
             thinking_field=self.thinking_field,
+            form=MessageForm(
+                reasoning_source=reasoning_source,
+                takes_images=self.info.takes_images,
+                takes_cache_marks=self.info.takes_cache_marks,
+            ),
         )
 
     def answer(self, endpoint: ModelEndpoint) -> ChatStream:

@@ -1,22 +1,46 @@
-"""Turns failures of chat completion calls into a `ModelError` that says what to do.
+"""Turns failures of model calls into a `ModelError` that says what to do.
 
 Text of the endpoint is redacted, made printable and cut short before it becomes part of a message.
 """
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.models.context_limit import context_limit
 from holdfast.models.model import ModelError
 
 MAX_QUOTE_CHARACTERS = 500
 """Enough for a provider's sentence, short enough for a log line."""
 
 _PASSING_STATUSES = frozenset({408, 425})
+_REFUSING_CODES = (
+    "bio_policy",
+    "data_residency_mismatch",
+    "empty_image_file",
+    "failed_to_download_image",
+    "image_content_policy_violation",
+    "image_file_not_found",
+    "image_file_too_large",
+    "image_parse_error",
+    "image_too_large",
+    "image_too_small",
+    "invalid_base64_image",
+    "invalid_image",
+    "invalid_image_format",
+    "invalid_image_mode",
+    "invalid_image_url",
+    "invalid_prompt",
+    "misalignment_policy_violation",
+    "unsupported_image_media_type",
+)
+"""The codes of failed responses that fail again however often the call is made."""
+
 _STATUS_OF_CODE = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -24,14 +48,31 @@ _STATUS_OF_CODE = {
     "invalid_api_key": 401,
     "authentication_error": 401,
     "permission_error": 403,
+    "billing_error": 402,
+    "not_found_error": 404,
+    "timeout_error": 504,
+    "api_error": 500,
+    "overloaded_error": 529,
     "invalid_request_error": 400,
     "context_length_exceeded": 400,
     "content_filter": 400,
+    "server_error": 500,
+    **dict.fromkeys(_REFUSING_CODES, 400),
 }
 
 
 MIN_SECRET_CHARACTERS = 4
 """Shorter secrets are not redacted: they protect nothing, and every other word contains them."""
+
+API_NAMES: Final = {
+    "/chat/completions": "chat completions",
+    "/messages": "Anthropic's Messages",
+    "/responses": "OpenAI's Responses",
+}
+"""The API at each path, in words for people."""
+
+_TRY_AGAIN: Final = re.compile(r"try again in (\d+(?:\.\d+)?) ?(ms|s)\b", re.IGNORECASE)
+"""The backoff in a rate limit that arrives in the middle of an answer, where no header can carry it."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -44,14 +85,17 @@ class Origin(msgspec.Struct, frozen=True):
 class ModelEndpoint:
     """The endpoint of a call: its name for messages, and the secrets to redact from its responses."""
 
-    def __init__(self, *, host: str, secrets: Iterable[str] = (), origin: Origin | None = None) -> None:
+    def __init__(
+        self, *, host: str, secrets: Iterable[str] = (), origin: Origin | None = None, path: str = "/chat/completions"
+    ) -> None:
         self.host = host
+        self.path = path
         self._origin = origin or Origin()
         self._secrets = sorted(_spellings(secrets), key=len, reverse=True)
 
     def hiding(self, secrets: Iterable[str]) -> "ModelEndpoint":
         """The same endpoint for a call that carries more secrets."""
-        return ModelEndpoint(host=self.host, secrets=(*self._secrets, *secrets), origin=self._origin)
+        return ModelEndpoint(host=self.host, secrets=(*self._secrets, *secrets), origin=self._origin, path=self.path)
 
     def quote(self, text: str) -> str:
         """Text of the endpoint, redacted, printable and short."""
@@ -70,8 +114,18 @@ class ModelEndpoint:
         message = f"The model at {self.host} did not accept a connection within {seconds:g} s."
         return ModelError("model_timeout", message, retryable=True)
 
-    def read_timeout(self, seconds: float) -> ModelError:
-        message = f"The model at {self.host} sent nothing for {seconds:g} s."
+    def first_byte_timeout(self, seconds: float) -> ModelError:
+        message = (
+            f"The model at {self.host} did not begin its answer within {seconds:g} s: a model that reads a long "
+            f"conversation slowly needs a larger HOLDFAST_MODEL_FIRST_BYTE_SECONDS."
+        )
+        return ModelError("model_timeout", message, retryable=True)
+
+    def silence(self, seconds: float) -> ModelError:
+        message = (
+            f"The model at {self.host} began its answer and then sent nothing for {seconds:g} s: a model that pauses "
+            f"longer needs a larger HOLDFAST_MODEL_SILENCE_SECONDS."
+        )
         return ModelError("model_timeout", message, retryable=True)
 
     def cut(self) -> ModelError:
@@ -82,18 +136,25 @@ class ModelEndpoint:
         message = f"The model at {self.host} answered with {what}: check that {self._origin.url} is the API's address."
         return ModelError("model_garbage", message, retryable=True, status=status)
 
+    def other_api(self, path: str) -> ModelError:
+        """The error for an answer of another API than the one that was called."""
+        return self._wrong_api(f"answered as {API_NAMES[path]} would")
+
     def from_status(self, status: int, body: bytes, *, retry_after_seconds: float | None = None) -> ModelError:
         """The error for a response with this HTTP status and body."""
         error = _error_in(body)
-        said = self.quote(_sentence_of(error) if error is not None else _plain_text(body))
+        said = _plain_text(body) if error is None else error
+        if status in (404, 405) and "model" not in _sentence_of(said).lower():
+            return self._wrong_api(f"has nothing at {self.path}", status=status)
         return self._failure(status, said, code=_code_of(error), retry_after_seconds=retry_after_seconds)
 
     def from_error(self, error: Any) -> ModelError:
         """The error for an `error` object that arrives in place of (the rest of) an answer."""
         code = _code_of(error)
-        return self._failure(_status_of(error, code), self.quote(_sentence_of(error)), code=code)
+        return self._failure(_status_of(error, code), error, code=code, retry_after_seconds=_try_again_seconds(error))
 
-    def _failure(self, status: int, said: str, *, code: str, retry_after_seconds: float | None = None) -> ModelError:
+    def _failure(self, status: int, error: Any, *, code: str, retry_after_seconds: float | None = None) -> ModelError:
+        said = self.quote(_sentence_of(error))
         ending = f": {said}" if said else "."
         if status in (401, 403):
             return self._unauthorized(status)
@@ -107,6 +168,10 @@ class ModelEndpoint:
                 status=status,
                 retry_after_seconds=retry_after_seconds,
             )
+        if (limit := context_limit(error)) is not None:
+            message = f"The call is too long for the model at {self.host}{ending}"
+            window = limit.window
+            return ModelError("model_context_exceeded", message, retryable=False, status=status, window=window)
         if status >= 500 or status in _PASSING_STATUSES:
             message = f"The model at {self.host} is not available (status {status}){ending}"
             wait = retry_after_seconds
@@ -118,6 +183,12 @@ class ModelEndpoint:
         """Leaves out the provider's own message, which often quotes a part of the key."""
         message = f"The model at {self.host} does not accept the key (status {status}): check {self._origin.key}."
         return ModelError("model_unauthorized", message, retryable=False, status=status)
+
+    def _wrong_api(self, what: str, *, status: int | None = None) -> ModelError:
+        ending = f" (status {status})" if status else ""
+        speaks = f"an API that speaks {API_NAMES[self.path]}" if self.path in API_NAMES else "the model's API"
+        message = f"The model at {self.host} {what}{ending}: check that {self._origin.url} is the address of {speaks}."
+        return ModelError("model_refused", message, retryable=False, status=status)
 
     def _redirected(self, status: int) -> ModelError:
         message = (
@@ -171,10 +242,17 @@ def _error_in(body: bytes) -> Any:
     return value
 
 
+def _try_again_seconds(error: Any) -> float | None:
+    match = _TRY_AGAIN.search(_sentence_of(error))
+    return None if match is None else float(match[1]) / (1000 if match[2].lower() == "ms" else 1)
+
+
 def _sentence_of(error: Any) -> str:
     match error:
         case str():
             return error
+        case {"message": str(message), "metadata": {"raw": str(raw)}} if message and raw:  # OpenRouter
+            return f"{message}: {raw}"
         case {"message": str(message)} if message:
             return message
         case {"detail": str(detail)}:

@@ -12,10 +12,13 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from holdfast.models.address import host_of
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.chat_failure import Origin
-from holdfast.models.http_model import HttpModel
+from holdfast.models.facts import NOTHING, info_of
+from holdfast.models.http_model import STANDARD_PATIENCE, HttpModel, ModelPatience
 from holdfast.models.model import ModelError
+from holdfast.models.stated_facts import StatedFacts, tokens_in, window_of
 
 PREFIX: Final = "copilot"
 URL_VARIABLE: Final = "COPILOT_API_URL"
@@ -55,25 +58,45 @@ class CopilotEndpoint:
     def __repr__(self) -> str:
         return "CopilotEndpoint(***)"
 
-    def open(self, model: str, *, token: str | None = None) -> HttpModel:
+    def open(
+        self,
+        model: str,
+        *,
+        token: str | None = None,
+        patience: ModelPatience = STANDARD_PATIENCE,
+        stated: StatedFacts = NOTHING,
+    ) -> HttpModel:
         """The model, without calling it yet. Raises `ModelNotUsable`."""
+        host_of(self._base_url)
+        info = info_of(model, self._base_url, of_provider=self._said_of(model, token), stated=stated)
         return HttpModel(
-            ChatCompletions(model),
+            ChatCompletions(model, info=info),
             base_url=self._base_url,
             name=f"{PREFIX}/{model}",
+            info=info,
             api_key=token or self._token,
             origin=ORIGIN,
+            patience=patience,
         )
 
     async def list_models(self, *, token: str | None = None) -> list[dict[str, Any]]:
         """The endpoint's models in its own order, the default first. Each has an `id`, a `name`, and `capabilities`
         with `supports` and `limits`. Raises `ModelError`."""
-        token_digest = hashlib.sha256((token or self._token or "").encode()).digest()
+        token_digest = self._digest(token)
         until, models = self._lists.get(token_digest, (0.0, []))
         if not models or self._seconds() >= until:
             models = await self._fetch_list(token)
             self._keep(token_digest, models)
         return list(models)
+
+    def _said_of(self, model: str, token: str | None) -> StatedFacts:
+        """The facts about a model in the list of models, if this process has read it."""
+        _, models = self._lists.get(self._digest(token), (0.0, []))
+        entry = next((entry for entry in models if entry["id"] == model), None)
+        return NOTHING if entry is None else _facts_in(entry)
+
+    def _digest(self, token: str | None) -> bytes:
+        return hashlib.sha256((token or self._token or "").encode()).digest()
 
     async def _fetch_list(self, token: str | None) -> list[dict[str, Any]]:
         async with HttpModel(
@@ -82,7 +105,7 @@ class CopilotEndpoint:
             name=PREFIX,
             api_key=token or self._token,
             origin=ORIGIN,
-            read_timeout_seconds=LIST_TIMEOUT_SECONDS,
+            patience=ModelPatience(first_byte_seconds=LIST_TIMEOUT_SECONDS, silence_seconds=LIST_TIMEOUT_SECONDS),
         ) as endpoint:
             body = await endpoint.get("/models")
         try:
@@ -114,6 +137,24 @@ def _completed(entry: dict[str, Any]) -> dict[str, Any]:
     stated = _object(entry.get("capabilities"))
     capabilities = {**stated, "supports": _object(stated.get("supports")), "limits": _object(stated.get("limits"))}
     return {**entry, "name": name if isinstance(name, str) and name else entry["id"], "capabilities": capabilities}
+
+
+def _facts_in(entry: dict[str, Any]) -> StatedFacts:
+    supports, limits = entry["capabilities"]["supports"], entry["capabilities"]["limits"]
+    context, prompt, output = (
+        tokens_in(limits.get(name)) for name in ("max_context_window_tokens", "max_prompt_tokens", "max_output_tokens")
+    )
+    return StatedFacts(
+        model=entry["id"],
+        window=window_of(context, prompt, output),
+        max_output=output,
+        images=_switch(supports.get("vision")),
+        tools=_switch(supports.get("tool_calls")),
+    )
+
+
+def _switch(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -7,11 +7,8 @@ ValueError
     ├── ModelKeyMissing      the provider needs a key and none is set
     ├── BadBaseUrl           the base URL can't be called
     ├── BadHeader            a header, or a key, can't be sent or must not be
-    ├── ProviderUnsupported  a session's own provider uses a protocol that Holdfast does not support
     └── SecretsUnknown       a session needs secrets that its client gave to another process, or to one that has ended
 """
-
-from typing import Final
 
 
 class ModelNotUsable(ValueError):
@@ -52,10 +49,6 @@ class BadHeader(ModelNotUsable):
 
     def __init__(self, message: str) -> None:
         super().__init__(f"The call to the model can't be made: {message}.")
-
-
-class ProviderUnsupported(ModelNotUsable):
-    code: Final = "provider_unsupported"
 
 
 class SecretsUnknown(ModelNotUsable):

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.models.errors import BadHeader
 
-KEYS: Final = frozenset({"authorization", "api-key", "proxy-authorization"})
+KEYS: Final = frozenset({"authorization", "api-key", "proxy-authorization", "x-api-key"})
 """Headers that authenticate the caller."""
 
 OURS: Final = frozenset(

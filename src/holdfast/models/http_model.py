@@ -10,21 +10,24 @@ It imports aiohttp (a fifth of a second): import it only where a model is opened
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 from multidict import CIMultiDict
 
 from holdfast.large_work import beside_if_large
 from holdfast.models.address import host_of
 from holdfast.models.chat_failure import ModelEndpoint, Origin, retry_after_seconds
+from holdfast.models.cost import priced
 from holdfast.models.errors import BadHeader
 from holdfast.models.headers import check_headers, is_sendable
 from holdfast.models.info import UNKNOWN, ModelInfo
-from holdfast.models.model import Chunk, ModelError, ModelRequest
+from holdfast.models.model import Chunk, ModelError, ModelRequest, TokenUsage
 from holdfast.models.streamed_answer import StreamedAnswer
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -38,6 +41,22 @@ KEEP_ALIVE_SECONDS = 30.0
 
 END_GRACE_SECONDS = 0.1
 """How long to wait for the end of the response after a complete answer, so that the connection can be reused."""
+
+
+T = TypeVar("T")
+
+
+class ModelPatience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a call waits for its model."""
+
+    first_byte_seconds: float = 600.0
+    """Until the answer begins: a local model may read a long conversation for minutes. The headers of a response are
+    not its beginning, because many servers send them before the model has read anything."""
+    silence_seconds: float = 120.0
+    """Between two reads of an answer that has begun."""
+
+
+STANDARD_PATIENCE = ModelPatience()
 
 
 class ModelWire(Protocol):
@@ -81,7 +100,7 @@ class HttpModel:
         query: Mapping[str, str] = {},
         origin: Origin | None = None,
         connect_timeout_seconds: float = 10.0,
-        read_timeout_seconds: float = 120.0,
+        patience: ModelPatience = STANDARD_PATIENCE,
     ) -> None:
         self._wire = wire
         self._name = name
@@ -90,10 +109,10 @@ class HttpModel:
         self._query = f"?{urlencode(query)}" if query else ""
         self._headers = _headers(wire.headers(api_key), headers)
         secrets = (api_key or "", *headers.values())
-        self._endpoint = ModelEndpoint(host=host_of(base_url), secrets=secrets, origin=origin)
+        self._endpoint = ModelEndpoint(host=host_of(base_url), secrets=secrets, origin=origin, path=wire.path)
         self._reasoning_source = f"{self._endpoint.host}{wire.path} {wire.model}"
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._read_timeout_seconds = read_timeout_seconds
+        self._patience = patience
         self._session: aiohttp.ClientSession | None = None
         self._calls = 0
         self._is_retired = False
@@ -104,6 +123,11 @@ class HttpModel:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def path(self) -> str:
+        """The path of a call, below the base URL."""
+        return self._wire.path
 
     @property
     def reasoning_source(self) -> str:
@@ -137,23 +161,32 @@ class HttpModel:
         return self._wire.encode(request, reasoning_source=self._reasoning_source)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`."""
+        """Make the call: one batch for each network read. A complete answer ends with its usage and `Finished`; the
+        usage has a cost if the provider or the catalogue knows one. An answer that the provider pauses takes further
+        calls."""
         endpoint = self._endpoint_of(request)
         body = await beside_if_large(request.size(), lambda: self._encoded(request))
         url = f"{self._base_url}{self._wire.path}{self._query}"
         answer = self._wire.answer(endpoint)
         self._calls += 1
         try:
-            sending = self._opened().post(url, data=body, headers=request.headers or None, allow_redirects=False)
-            async with sending as response:
-                await _refuse_failure(response, endpoint)
-                if not request.stream or _is_json(response):
-                    yield _whole(answer, await _read_all(response, MAX_ANSWER_BYTES), endpoint)
-                while not answer.over:
-                    data = await response.content.readany()
-                    if chunks := answer.feed(data) if data else answer.end():
-                        yield chunks
-                await _reach_end(response)
+            next_body: bytes | None = body
+            while next_body is not None:
+                waiting = _Wait(self._patience, endpoint)
+                sending = self._opened().post(
+                    url, data=next_body, headers=request.headers or None, allow_redirects=False
+                )
+                async with waiting.response(sending) as response:
+                    await _refuse_failure(response, endpoint, waiting)
+                    if not request.stream or _is_json(response):
+                        whole = await _read_all(response, MAX_ANSWER_BYTES, waiting)
+                        yield self._priced(_whole(answer, whole, endpoint))
+                    while not answer.over:
+                        data = await waiting.read(response)
+                        if chunks := answer.feed(data) if data else answer.end():
+                            yield self._priced(chunks)
+                    await _reach_end(response)
+                next_body = answer.resume(body)
         except (aiohttp.ClientError, OSError) as error:
             if not answer.finished:
                 raise self._failure_of(error, endpoint) from None
@@ -163,18 +196,27 @@ class HttpModel:
                 await self.retire()
         if not answer.over:
             # The connection broke after the whole answer had arrived.
-            yield answer.end()
+            yield self._priced(answer.end())
         if answer.failure is not None:
             raise answer.failure
 
     async def get(self, path: str) -> bytes:
         """GET the path. It carries the same key as a call, and raises the same errors."""
+        waiting = _Wait(self._patience, self._endpoint)
         try:
-            async with self._opened().get(f"{self._base_url}{path}{self._query}", allow_redirects=False) as response:
-                await _refuse_failure(response, self._endpoint)
-                return await _read_all(response, MAX_ANSWER_BYTES)
+            getting = self._opened().get(f"{self._base_url}{path}{self._query}", allow_redirects=False)
+            async with waiting.response(getting) as response:
+                await _refuse_failure(response, self._endpoint, waiting)
+                return await _read_all(response, MAX_ANSWER_BYTES, waiting)
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure_of(error, self._endpoint) from None
+
+    def _priced(self, chunks: list[Chunk]) -> list[Chunk]:
+        """The chunks, with a cost in their usage where the provider reported none."""
+        price = self._info.price
+        if price is None:
+            return chunks
+        return [priced(chunk, price) if isinstance(chunk, TokenUsage) else chunk for chunk in chunks]
 
     def _endpoint_of(self, request: ModelRequest) -> ModelEndpoint:
         if not request.headers:
@@ -196,7 +238,6 @@ class HttpModel:
                     total=None,
                     connect=self._connect_timeout_seconds,
                     sock_connect=self._connect_timeout_seconds,
-                    sock_read=self._read_timeout_seconds,
                 ),
             )
         return self._session
@@ -205,8 +246,8 @@ class HttpModel:
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return endpoint.connect_timeout(self._connect_timeout_seconds)
-            case TimeoutError():
-                return endpoint.read_timeout(self._read_timeout_seconds)
+            case _WaitedTooLong():
+                return error.failure
             case aiohttp.ClientConnectorCertificateError():
                 return endpoint.unreachable("its certificate is not trusted")
             case aiohttp.ClientConnectorError():
@@ -217,9 +258,51 @@ class HttpModel:
                 return endpoint.cut()
 
 
-async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: ModelEndpoint) -> None:
+class _WaitedTooLong(TimeoutError):
+    def __init__(self, failure: ModelError) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class _Wait:
+    """The wait of one call for its response: first for its first byte, then from read to read."""
+
+    def __init__(self, patience: ModelPatience, endpoint: ModelEndpoint) -> None:
+        self._patience = patience
+        self._endpoint = endpoint
+        self._first_byte_by = asyncio.get_running_loop().time() + patience.first_byte_seconds
+        self._has_begun = False
+
+    @asynccontextmanager
+    async def response(self, sending: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+        """The response, once its headers are there."""
+        async with AsyncExitStack() as stack:
+            yield await self._limited(stack.enter_async_context(sending))
+
+    async def read(self, response: aiohttp.ClientResponse) -> bytes:
+        """The bytes that have arrived, or the next ones; empty at the end."""
+        # A timer for each read would cost as much as decoding it.
+        data = response.content.read_nowait(-1) or await self._limited(response.content.readany())
+        self._has_begun = self._has_begun or bool(data)
+        return data
+
+    async def _limited(self, work: Awaitable[T]) -> T:
+        patience, has_begun = self._patience, self._has_begun
+        limit = asyncio.timeout(patience.silence_seconds) if has_begun else asyncio.timeout_at(self._first_byte_by)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if has_begun:
+                raise _WaitedTooLong(self._endpoint.silence(patience.silence_seconds)) from None
+            raise _WaitedTooLong(self._endpoint.first_byte_timeout(patience.first_byte_seconds)) from None
+
+
+async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: ModelEndpoint, waiting: _Wait) -> None:
     if response.status != 200:
-        body = await _read_all(response, MAX_ERROR_BYTES)
+        body = await _read_all(response, MAX_ERROR_BYTES, waiting)
         wait = retry_after_seconds(response.headers, now=time.time())
         raise endpoint.from_status(response.status, body, retry_after_seconds=wait)
     if "html" in response.content_type:
@@ -232,10 +315,10 @@ def _whole(answer: StreamedAnswer, body: bytes, endpoint: ModelEndpoint) -> list
     return answer.whole(body)
 
 
-async def _read_all(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def _read_all(response: aiohttp.ClientResponse, limit: int, waiting: _Wait) -> bytes:
     """The body, or its first `limit` bytes."""
     body = bytearray()
-    while len(body) < limit and (data := await response.content.readany()):
+    while len(body) < limit and (data := await waiting.read(response)):
         body += data
     return bytes(body[:limit])
 

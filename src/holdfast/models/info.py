@@ -8,6 +8,31 @@ DEFAULT_WINDOW: Final = 128_000
 """The window, in tokens, of a model that nobody knows: most models of today have at least this."""
 
 
+class TokenRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Prices of tokens, each in microdollars for a million tokens: $3 for a million is 3,000,000."""
+
+    input: int
+    output: int
+    """Reasoning is output."""
+    cache_read: int
+    cache_write: int
+
+
+class LongPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Other rates for all tokens of a call whose input has more than so many tokens."""
+
+    over: int
+    rates: TokenRates
+
+
+class TokenPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """The price of a model's calls."""
+
+    rates: TokenRates
+    long_prompts: tuple[LongPrompt, ...] = ()
+    """From the smallest number of tokens to the largest."""
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one model, and what it takes."""
 
@@ -20,6 +45,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     takes_thinking: bool = True
     takes_cache_marks: bool = False
     """Its chat completions take Anthropic's cache marks, as Claude's do through OpenRouter."""
+    price: TokenPrice | None = None
+    """The price of a call that the provider itself does not price; None if nobody knows."""
     is_known: bool = False
     """Whether these are facts about this model, and not defaults."""
 

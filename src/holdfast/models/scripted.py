@@ -16,10 +16,10 @@ import hashlib
 import re
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 from xml.sax.saxutils import unescape
 
 import msgspec
@@ -35,6 +35,7 @@ from holdfast.models.model import (
     ModelError,
     ModelRequest,
     ReasoningDelta,
+    ReasoningEnd,
     SystemText,
     TextDelta,
     TokenUsage,
@@ -45,7 +46,22 @@ from holdfast.models.model import (
 from holdfast.models.summary_request import asks_for_summary
 from holdfast.models.title_request import asks_for_title
 
-FailureKind = Literal["rate_limited", "unavailable", "unauthorized", "refused", "malformed", "cut", "hang"]
+FailureKind = Literal[
+    "rate_limited",
+    "unavailable",
+    "overloaded",
+    "unauthorized",
+    "refused",
+    "too_large",
+    "context_exceeded",
+    "malformed",
+    "cut",
+    "hang",
+    "error_event",
+]
+
+MID_ANSWER: Final[frozenset[FailureKind]] = frozenset({"malformed", "cut", "hang", "error_event"})
+"""The failures that come after a part of the answer."""
 
 INTERRUPTED_NOTE = "Your reply was interrupted"
 """The beginning of the runtime's note after an answer that a crash cut short."""
@@ -74,7 +90,8 @@ SUMMARY_CHARACTERS = 400
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The failure of a reply: `malformed`, `cut` and `hang` after `after` chunks, the others instead of the answer."""
+    """The failure of a reply: `malformed`, `cut`, `hang` and `error_event` (the provider reports an error in the middle
+    of its stream) after `after` chunks, the others instead of the answer."""
 
     kind: FailureKind
     times: int | None = None
@@ -82,6 +99,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     after: int = 0
     status: int = 503
     retry_after: float | None = None
+    window: int = 200_000
+    """The window that a refusal with `context_exceeded` names."""
 
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,8 +118,16 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     texts: tuple[str, ...] = ()
     """Used instead of `text`: each call of this reply takes the next one, in rotation."""
     reasoning: str = ""
+    redacted: str = ""
+    """Reasoning that nobody can read, after `reasoning`: its provider wants it back as it is."""
     tool_calls: tuple[ScriptedCall, ...] = ()
+    more: tuple["Reply", ...] = ()
+    """What follows in the same answer: the reasoning, text and tool calls of these replies; nothing else of them."""
+    pauses: tuple[int, ...] = ()
+    """After so many chunks the provider pauses its answer, and goes on when it is called again with what came. Only
+    Anthropic's Messages have that."""
     delay_ms: float = 0
+    """Silence before the first byte of the answer."""
     chunk_delay_ms: float = 0
     chunk_size: int = 0
     """The size of a chunk in characters; 0 for one word per chunk."""
@@ -154,17 +181,43 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     delay_seconds: float
     chunk_delay_seconds: float
+    pauses: tuple[int, ...] = ()
+    """The indices of the pieces before which the provider pauses."""
     is_gated: bool = True
 
     @property
     def refused(self) -> bool:
         """Whether the call fails before it sends anything."""
-        return self.failure is not None and self.failure.kind not in ("malformed", "cut", "hang")
+        return self.failure is not None and self.failure.kind not in MID_ANSWER
 
     @property
     def fails_at(self) -> int | None:
         """The index of the piece (or of the closing) that the failure replaces."""
         return min(self.failure.after, len(self.pieces)) if self.failure is not None else None
+
+    def leg(self, said: str | None) -> "ScriptedAnswer | None":
+        """The part up to the next pause: from the beginning, or from after what was `said` before the last pause; None
+        if no pause comes after just that. `pauses` is empty in the last leg."""
+        begins = (0, *self.pauses)
+        ends = (*self.pauses, len(self.pieces))
+        for begin, end in zip(begins, ends, strict=True):
+            if (said is None and begin == 0) or (begin and text_of(self.pieces[:begin]).rstrip() == said):
+                return self._between(begin, end)
+        return None
+
+    def _between(self, begin: int, end: int) -> "ScriptedAnswer":
+        is_last = end == len(self.pieces)
+        failure, at = self.failure, self.fails_at
+        if failure is not None and at is not None:
+            fails_here = begin <= at and (at < end or is_last)
+            failure = msgspec.structs.replace(failure, after=at - begin) if fails_here else None
+        pauses = () if is_last else self.pauses
+        return msgspec.structs.replace(self, pieces=self.pieces[begin:end], pauses=pauses, failure=failure)
+
+
+def text_of(pieces: Iterable[Chunk]) -> str:
+    """The text and the readable reasoning of an answer, in order."""
+    return "".join(piece.text for piece in pieces if isinstance(piece, (TextDelta, ReasoningDelta)))
 
 
 Gate = Callable[[int], Awaitable[None]]
@@ -240,24 +293,27 @@ class ScriptedModel:
         written = sum(len(chunk.text) for chunk in answer.pieces if isinstance(chunk, TextDelta))
         return (TokenUsage(input_tokens=sent, output_tokens=-(-written // 4), cost_microdollars=0),)
 
-    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
-        """Choose the answer to a conversation, and count the call."""
+    def answer(self, messages: Sequence[ContextMessage], *, resumes: bool = False) -> ScriptedAnswer:
+        """Choose the answer to a conversation, and count the call, unless it `resumes` the last answer to it."""
         if asks_for_title(messages):
             return self._aside(TITLES, self._script.title or _title_of(messages), messages)
         if asks_for_summary(messages):
             return self._aside(SUMMARIES, self._script.summary or _summary_of(messages), messages)
         cue = find_cue(self._script, messages)
         reply = _reply_at(self._script, cue)
-        count = self._calls[cue.rule, cue.round]
-        self._calls[cue.rule, cue.round] += 1
+        if not resumes:
+            self._calls[cue.rule, cue.round] += 1
+        count = max(self._calls[cue.rule, cue.round] - 1, 0)
         salt = f"{count + 1}-{self._suffix}" if self._script.varied else ""
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)
+        pieces = _pieces(reply, cue, messages, count=count, salt=salt)
         return ScriptedAnswer(
-            pieces=_pieces(reply, cue, messages, count=count, salt=salt),
+            pieces=pieces,
             closing=_closing(reply),
             failure=reply.fail if fails else None,
             delay_seconds=reply.delay_ms / 1000,
             chunk_delay_seconds=reply.chunk_delay_ms / 1000,
+            pauses=tuple(at for at in sorted(set(reply.pauses)) if 0 < at < len(pieces)),
         )
 
     def _aside(self, kind: tuple[int | None, int], reply: Reply, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
@@ -352,6 +408,17 @@ def to_error(failure: Failure) -> ModelError:
         case "unavailable":
             message = f"The scripted model is not available (status {failure.status})."
             return ModelError("model_unavailable", message, retryable=True, status=failure.status)
+        case "overloaded" | "error_event":
+            wait = failure.retry_after
+            message = "The scripted model is overloaded."
+            return ModelError("model_unavailable", message, retryable=True, status=529, retry_after_seconds=wait)
+        case "too_large":
+            message = "The call is too large for the scripted model."
+            return ModelError("model_refused", message, retryable=False, status=413)
+        case "context_exceeded":
+            message = f"The conversation is too long for the scripted model's window of {failure.window} tokens."
+            window = failure.window
+            return ModelError("model_context_exceeded", message, retryable=False, status=400, window=window)
         case "unauthorized":
             message = "The scripted model does not accept the key."
             return ModelError("model_unauthorized", message, retryable=False, status=401)
@@ -392,12 +459,19 @@ def _reply_at(script: Script, cue: Cue) -> Reply:
 
 def _pieces(reply: Reply, cue: Cue, messages: Sequence[ContextMessage], *, count: int, salt: str) -> tuple[Chunk, ...]:
     text = reply.texts[count % len(reply.texts)] if reply.texts else reply.text
-    words = _split(_fill(text, cue, messages) + (f" ({salt})" if salt else ""), reply.chunk_size)
-    reasoning = _split(_fill(reply.reasoning, cue, messages), reply.chunk_size)
-    calls: list[Chunk] = []
-    for index, call in enumerate(reply.tool_calls):
-        calls += _call_pieces(call, index, _tool_call_id(messages, index, salt), reply.chunk_size)
-    return (*map(ReasoningDelta, reasoning), *map(TextDelta, words), *calls)
+    parts = [msgspec.structs.replace(reply, text=text + (f" ({salt})" if salt else "")), *reply.more]
+    pieces: list[Chunk] = []
+    calls = 0
+    for part in parts:
+        size = part.chunk_size or reply.chunk_size
+        pieces += map(ReasoningDelta, _split(_fill(part.reasoning, cue, messages), size))
+        if part.redacted:
+            pieces.append(ReasoningEnd(to_bytes(part.redacted).decode()))
+        pieces += map(TextDelta, _split(_fill(part.text, cue, messages), size))
+        for call in part.tool_calls:
+            pieces += _call_pieces(call, calls, _tool_call_id(messages, calls, salt), size)
+            calls += 1
+    return tuple(pieces)
 
 
 def _call_pieces(call: ScriptedCall, index: int, tool_call_id: str, chunk_size: int) -> list[Chunk]:
@@ -407,7 +481,8 @@ def _call_pieces(call: ScriptedCall, index: int, tool_call_id: str, chunk_size: 
 
 
 def _closing(reply: Reply) -> tuple[Chunk, ...]:
-    finished = Finished(reply.finish or ("tool_calls" if reply.tool_calls else "stop"))
+    calls = any(part.tool_calls for part in (reply, *reply.more))
+    finished = Finished(reply.finish or ("tool_calls" if calls else "stop"))
     return (finished,) if reply.usage is None else (reply.usage, finished)
 
 

@@ -16,13 +16,13 @@ import msgspec
 
 from holdfast.events.session import Provider
 from holdfast.models import own_provider
-from holdfast.models.catalogue import max_tokens_field, open_model, thinking_field
-from holdfast.models.chat_completions import ChatCompletions
+from holdfast.models.catalogue import STANDARD, ModelSettings, open_model, thinking_field, wire_for
 from holdfast.models.choice import ModelChoice
 from holdfast.models.copilot_endpoint import PREFIX, CopilotEndpoint
 from holdfast.models.credentials import Credentials, ProviderSecrets
 from holdfast.models.errors import ModelNotUsable
-from holdfast.models.http_model import HttpModel
+from holdfast.models.facts import info_of
+from holdfast.models.http_model import STANDARD_PATIENCE, HttpModel, ModelPatience
 from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 
@@ -43,12 +43,16 @@ class SessionModels:
         base_url: str | None = None,
         api_key: str | None = None,
         environ: Mapping[str, str],
+        settings: ModelSettings = STANDARD,
+        fallback: str | None = None,
     ) -> None:
         self.copilot = CopilotEndpoint.from_environ(environ)
         self._default = default
         self._base_url = base_url
         self._api_key = api_key
         self._environ = environ
+        self._settings = settings
+        self._fallback = fallback
         self._open: OrderedDict[tuple[str, ...], Model] = OrderedDict()
 
     async def model(self, choice: ModelChoice, credentials: Credentials) -> Model:
@@ -58,13 +62,18 @@ class SessionModels:
         name = choice.name or self._default
         if name.startswith(f"{PREFIX}/") and self.copilot is not None:
             token = await credentials.github_token(choice.key)
-            if token is not None:
-                return await self._opened((name, _fingerprint(token)), self._with_token(name, token))
+            key = (name,) if token is None else (name, _fingerprint(token))
+            return await self._opened(key, self._of_copilot(self.copilot, name, token))
         return await self._opened((name,), lambda: self._by_name(name))
 
     def check_default(self) -> None:
-        """Raises `ModelNotUsable` unless this process can use the configured model. It makes no call."""
+        """Raises `ModelNotUsable` unless this process can use the configured models. It makes no call."""
         self._by_name(self._default)
+        if self._fallback is not None:
+            try:
+                self._by_name(self._fallback)
+            except ModelNotUsable as error:
+                raise ModelNotUsable(f"HOLDFAST_MODEL_FALLBACK can't be used. {error.message}") from None
 
     async def list_models(self, *, token: str | None = None) -> list[dict[str, Any]]:
         """The models of Copilot's endpoint, the default first; empty without one. Raises `ModelError`."""
@@ -78,19 +87,26 @@ class SessionModels:
 
     def _by_name(self, name: str) -> Model:
         return open_model(
-            name, configured=self._default, base_url=self._base_url, api_key=self._api_key, environ=self._environ
+            name,
+            configured=self._default,
+            base_url=self._base_url,
+            api_key=self._api_key,
+            environ=self._environ,
+            settings=self._settings,
         )
 
-    def _with_token(self, name: str, token: str) -> Callable[[], Model]:
-        copilot, model = self.copilot, name.removeprefix(f"{PREFIX}/")
-        assert copilot is not None
-        return lambda: copilot.open(model, token=token)
+    def _of_copilot(self, copilot: CopilotEndpoint, name: str, token: str | None) -> Callable[[], Model]:
+        model, settings = name.removeprefix(f"{PREFIX}/"), self._settings
+        return lambda: copilot.open(model, token=token, patience=settings.patience, stated=settings.facts(name))
 
     async def _own(self, choice: ModelChoice, provider: Provider, credentials: Credentials) -> Model:
         secrets = await credentials.for_provider(choice.key, provider)
         name = choice.name or provider.model or ""
         identity = msgspec.json.encode(provider).decode()
-        return await self._opened((identity, name, _fingerprint(secrets)), lambda: open_own(provider, name, secrets))
+        patience = self._settings.patience
+        return await self._opened(
+            (identity, name, _fingerprint(secrets)), lambda: open_own(provider, name, secrets, patience=patience)
+        )
 
     async def _opened(self, key: tuple[str, ...], open_it: Callable[[], Model]) -> Model:
         model = self._open.get(key)
@@ -104,16 +120,18 @@ class SessionModels:
         return model
 
 
-def open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
+def open_own(
+    provider: Provider, name: str, secrets: ProviderSecrets, *, patience: ModelPatience = STANDARD_PATIENCE
+) -> Model:
     """The model of a session's own provider. An unusable provider gives a model whose every call fails with the reason:
     no other process could run the session either, and its turns must end."""
     try:
-        return _open_own(provider, name, secrets)
+        return _open_own(provider, name, secrets, patience)
     except ModelNotUsable as error:
         return RefusingModel(name, error.message)
 
 
-def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
+def _open_own(provider: Provider, name: str, secrets: ProviderSecrets, patience: ModelPatience) -> Model:
     own_provider.check_provider(provider)
     model = provider.model or name
     if not model:
@@ -122,14 +140,18 @@ def _open_own(provider: Provider, name: str, secrets: ProviderSecrets) -> Model:
     headers = dict(secrets.headers)
     if provider.type == "azure" and secrets.api_key and not secrets.bearer_token:
         headers["api-key"] = secrets.api_key
+    info = info_of(model, base_url, of_provider=own_provider.facts_of(provider))
+    wire = own_provider.wire_of(provider)
     return HttpModel(
-        ChatCompletions(model, max_tokens_field(base_url), thinking_field(base_url)),
+        wire_for(wire, model, base_url, info, thinking=thinking_field(base_url)),
         base_url=base_url,
         name=name,
+        info=info,
         api_key=secrets.bearer_token or (secrets.api_key if provider.type != "azure" else None),
         headers=headers,
         query=own_provider.query_of(provider),
         origin=own_provider.ORIGIN,
+        patience=patience,
     )
 
 

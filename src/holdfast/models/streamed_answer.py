@@ -50,6 +50,11 @@ class StreamedAnswer(abc.ABC):
     def _finish(self) -> None:
         """The answer is complete: add its usage and `Finished`."""
 
+    def resume(self, body: bytes) -> bytes | None:
+        """The body of the call that continues this answer, which the provider paused and which the call with the given
+        body began; None if the answer is over. The decoder then goes on with that call's answer."""
+        return None
+
     def feed(self, data: bytes) -> list[Chunk]:
         """Decode the data of one read of an event stream."""
         end = data.rfind(b"\n")

@@ -32,6 +32,7 @@ from copilot.tools import Tool, ToolInvocation, ToolResult
 
 from holdfast.events.quote import unmarked
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
+from holdfast.models.served_protocol import ServedProtocol
 from holdfast.models.server import ModelServer
 
 PATIENCE_SECONDS = 60.0
@@ -145,7 +146,7 @@ class Model(ModelServer):
         """The headers of all model calls whose last message of a person ends with these words."""
         return [headers for said, headers in self._asked if said.endswith(words)]
 
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
+    async def _complete(self, protocol: ServedProtocol, request: web.Request) -> web.StreamResponse:
         body: dict[str, Any] = msgspec.json.decode(await request.read())
         said, rounds = _last_words(body)
         self._asked.append((said, dict(request.headers)))
@@ -153,7 +154,7 @@ class Model(ModelServer):
         if held is not None and held.piece is None:
             await held.stand()
         self._held.set(held)
-        return await super()._complete(request)
+        return await super()._complete(protocol, request)
 
     async def _pass(self, piece: int) -> None:
         # Each call is answered in a task of its own, and so are its pieces.

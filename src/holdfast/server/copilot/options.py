@@ -7,6 +7,7 @@ import msgspec
 from holdfast.events.session import ClientTool, Provider
 from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets, place_of
 from holdfast.models.own_provider import check_provider
+from holdfast.models.stated_facts import tokens_in, window_of
 from holdfast.server.errors import Invalid
 from holdfast.tools.built_in import HOLDFAST_SHELL
 
@@ -73,6 +74,9 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     model_id: str | None = None
     wire_model: str | None = None
     name: str | None = None
+    max_context_window_tokens: float | None = None
+    max_prompt_tokens: float | None = None
+    max_output_tokens: float | None = None
 
     def provider(self) -> Provider:
         """The provider without its secrets, for the log."""
@@ -85,7 +89,13 @@ class ProviderOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             api_version=version if isinstance(version, str) else None,
             has_secrets=bool(self.api_key or self.bearer_token or self.headers),
             name=self.name or "",
+            max_window=self._window(),
+            max_output=tokens_in(self.max_output_tokens),
         )
+
+    def _window(self) -> int | None:
+        limits = (self.max_context_window_tokens, self.max_prompt_tokens, self.max_output_tokens)
+        return window_of(*map(tokens_in, limits))
 
     def secrets(self) -> ProviderSecrets:
         return ProviderSecrets(

@@ -136,7 +136,6 @@ async def test_provider_can_be_added_later(desk: Desk, session: Session) -> None
 BAD: list[dict[str, Any]] = [
     {"baseUrl": "https://one.example/v1", "apiKey": "a\nsecret"},
     {"baseUrl": "https://one.example/v1", "headers": {"a b": "secret"}},
-    {"baseUrl": "https://one.example/v1", "type": "anthropic", "apiKey": "secret"},
     {"baseUrl": "nonsense", "apiKey": "secret"},
 ]
 
@@ -147,7 +146,7 @@ async def test_unusable_provider_is_refused_and_nothing_changes(
     desk: Desk, session: Session, method: str, provider: dict[str, Any]
 ) -> None:
     session_id = "new" if method == "session.create" else session.id
-    with pytest.raises(Refused, match=r"can't be made|not supported|can't be used") as refused:
+    with pytest.raises(Refused, match=r"can't be made|can't be used") as refused:
         await session.client.ask(method, sessionId=session_id, provider=provider, model="a")
     assert "secret" not in refused.value.message
     assert (await desk.runtime.operations.state(desk.key(session))).provider is None
