@@ -452,6 +452,7 @@ class Runtime(Home):
             shell=shell,
             instructions=self._instructions,
             compaction_model=self.config.model_compaction,
+            fallback_model=self.config.model_fallback,
             observer=self.observer,
             may_work_in=self._user_directories.contains,
         )
