@@ -20,6 +20,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     producers: tuple[int, ...] = (20, 100)
     long_events: int = 10_000
     long_turns: int = 40
+    talk_turns: int = 1_000
     waiting_sessions: int = 100_000
     answers: int = 20
     copilot_starts: int = 3
@@ -73,6 +74,7 @@ QUICK = Size(
     producers=(20, 100),
     long_events=300,
     long_turns=2,
+    talk_turns=60,
     waiting_sessions=50,
     answers=2,
     copilot_starts=1,

@@ -62,11 +62,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The percentage of the model's window at which a summary is made beside the turn."""
     compaction_wait_percent: int = 95
     """The percentage at which the turn waits for the summary."""
-    compaction_tail_percent: int = 25
-    """The percentage of the window that the newest part of a conversation may keep when the rest is summarised."""
+    compaction_tail_percent: int = 20
+    """The percentage of the window, without the prompt, that the newest part of a conversation may keep when the rest is
+    summarised."""
     max_verbatim_tokens: int = 20_000
     """The messages of people that are kept word for word beside a summary, newest first; at most a fifth of the
-    window."""
+    window without the prompt."""
     max_pinned_tokens: int = 8_000
     """All pinned messages together: they are sent with every call, for good."""
     max_summary_tokens: int = 4_000

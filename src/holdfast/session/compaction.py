@@ -83,6 +83,11 @@ def window_of(state: State, inputs: Inputs) -> int | None:
     return min(inputs.window, state.windows.get(state.model_now() or "", inputs.window))
 
 
+def room_for_conversation(state: State, inputs: Inputs) -> int:
+    """The part of the window, in tokens, that the prompt leaves."""
+    return max(0, (window_of(state, inputs) or 0) - inputs.prompt_tokens)
+
+
 def given_up(state: State, error: CompactionError = "cancelled") -> list[Body]:
     """The end of the compaction that is under way, if one is, without a change of the context."""
     current = state.compaction
@@ -151,10 +156,9 @@ def _go_on(state: State, inputs: Inputs, current: Compaction) -> Append | Summar
 
 
 def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append | None:
-    window = window_of(state, inputs)
-    assert window is not None
     assert state.turn is not None
-    tail = window * inputs.bounds.compaction_tail_percent // 100 // TIGHTER**state.turn.shortened
+    tail = room_for_conversation(state, inputs) * inputs.bounds.compaction_tail_percent // 100
+    tail //= TIGHTER**state.turn.shortened
     up_to = cut_position(state, tail)
     if up_to is None:
         return None
@@ -213,12 +217,12 @@ def _is_current(state: State, person: Person) -> bool:
     return state.turn is not None and person.message_id in state.turn.message_ids
 
 
-def verbatim(state: State, up_to: Position, bounds: Bounds, window: int) -> tuple[Position, ...]:
+def verbatim(state: State, up_to: Position, bounds: Bounds, room: int) -> tuple[Position, ...]:
     """The positions, up to `up_to`, of the messages that the model keeps word for word: those of the unfinished turn,
     pinned ones, and the newest up to a budget."""
     covered = [person for person in people_in(state.history) if person.position <= up_to]
     always = [person for person in covered if person.message_id in state.pinned or _is_current(state, person)]
-    left = min(bounds.max_verbatim_tokens, int(window * VERBATIM_SHARE)) - sum(person.tokens() for person in always)
+    left = min(bounds.max_verbatim_tokens, int(room * VERBATIM_SHARE)) - sum(person.tokens() for person in always)
     kept = {person.position for person in always}
     for person in reversed(covered):
         if person.position in kept:
@@ -244,8 +248,8 @@ def ended(
     or a failure that changes nothing."""
     must_shorten = current.trigger in ("full", "too_long")
     succeeds = bool(summary) or must_shorten
-    window = window_of(state, inputs) or 0
-    kept = verbatim(state, current.up_to, inputs.bounds, window) if succeeds else ()
+    room = room_for_conversation(state, inputs)
+    kept = verbatim(state, current.up_to, inputs.bounds, room) if succeeds else ()
     return CompactionEnded(
         compaction_id=current.compaction_id,
         trigger=current.trigger,
