@@ -132,16 +132,17 @@ async def test_conversation_goes_on_with_the_cache_of_another_server_of_the_same
 
 
 ODD = ToolUse(ToolCallId("functions.look:0 ü"), "look", "{}")
+ODDER = ToolUse(ToolCallId("x" * 100), "look.at it", "not { json")
 ODD_TWICE = (
     UserText("Look at a picture.", (PNG,)),
     AssistantTurn("", (ODD,)),
     ToolOutcome(ODD.tool_call_id, "one", (PNG,)),
-    AssistantTurn("Again.", (ODD, ToolUse(ToolCallId("x" * 100), "look", "{}"))),
+    AssistantTurn("Again.", (ODD, ODDER)),
     ToolOutcome(ODD.tool_call_id, "two"),
-    ToolOutcome(ToolCallId("x" * 100), ""),
+    ToolOutcome(ODDER.tool_call_id, ""),
     AssistantTurn("I see."),
 )
-"""The beginning of a conversation with a server whose ids others refuse."""
+"""The beginning of a conversation with a server whose ids, names and arguments others refuse."""
 
 
 @pytest.mark.parametrize(("before", "after"), list(permutations(WIRES, 2)))
