@@ -264,14 +264,20 @@ class ScriptedModel:
                 await _fail(answer.failure)
             yield [chunk] if chunk is not None else list(answer.closing)
 
-    def answer(self, messages: Sequence[ContextMessage], *, resumes: bool = False) -> ScriptedAnswer:
-        """Choose the answer to a conversation, and count the call, unless it `resumes` the last answer to it."""
+    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
+        """Choose the answer to a conversation, and count the call."""
         if asks_for_title(messages):
             return self._title(messages)
         cue = find_cue(self._script, messages)
+        self._calls[cue.rule, cue.round] += 1
+        return self._reply(cue, messages)
+
+    def last_answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
+        """The answer that the last call with this conversation got: nothing is counted."""
+        return self._reply(find_cue(self._script, messages), messages)
+
+    def _reply(self, cue: Cue, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         reply = _reply_at(self._script, cue)
-        if not resumes:
-            self._calls[cue.rule, cue.round] += 1
         count = max(self._calls[cue.rule, cue.round] - 1, 0)
         salt = f"{count + 1}-{self._suffix}" if self._script.varied else ""
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)

@@ -169,13 +169,17 @@ class ModelServer:
 
     def _scripted(self, call: ServedCall) -> ScriptedAnswer | None:
         """The answer of the script, or the part of it up to a pause; None if the call continues no part of it."""
-        answer = self._model.answer(call.conversation, resumes=call.resumed is not None)
+        choose = self._model.answer if call.resumed is None else self._model.last_answer
+        answer = choose(call.conversation)
         return answer.leg(call.resumed) if call.may_pause else answer
 
     def _answer(self, call: ServedCall, scripted: ScriptedAnswer, measure: MeasuredRequest) -> ServedAnswer:
         count = self._cache.count(measure, needs_marks=call.needs_marks)
         self.counts.append(count)
         usage = next((chunk for chunk in scripted.closing if isinstance(chunk, TokenUsage)), None)
+        if usage is not None and scripted.pauses:
+            # The script's usage is that of the whole answer: its last part reports it.
+            usage = TokenUsage(input_tokens=0, output_tokens=0)
         reason: str = next(chunk.reason for chunk in scripted.closing if isinstance(chunk, Finished))
         return ServedAnswer(
             pieces=scripted.pieces,
