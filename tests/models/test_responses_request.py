@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.events.ids import ToolCallId
@@ -64,6 +64,7 @@ def asking(**settings: Any) -> ModelRequest:
     return ModelRequest(messages=(UserText("u"),), **settings)
 
 
+@settings(deadline=None)
 @given(st.lists(messages, max_size=6), st.lists(messages, max_size=4), st.booleans())
 def test_encoded_items_are_prefix_stable(earlier: list[Any], later: list[Any], takes_images: bool) -> None:
     def encoded(conversation: list[Any]) -> bytes:
@@ -74,6 +75,7 @@ def test_encoded_items_are_prefix_stable(earlier: list[Any], later: list[Any], t
     assert json.loads(encoded(earlier + later))[: len(json.loads(before + b"]"))] == json.loads(before + b"]")
 
 
+@settings(deadline=None)
 @given(st.lists(messages, max_size=8))
 def test_only_reasoning_that_an_item_of_its_answer_follows_is_sent(conversation: list[Any]) -> None:
     kinds = [item["type"] for item in items(*conversation)]

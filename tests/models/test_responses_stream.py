@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models import streamed_answer
@@ -155,12 +155,14 @@ def test_answer_is_the_same_when_split_in_two_at_any_byte(stream: bytes) -> None
     assert outcome([stream[at : at + 1] for at in range(len(stream))]) == expected
 
 
+@settings(deadline=None)
 @given(st.sampled_from([RICH, *BROKEN]), st.lists(st.integers(0, len(RICH)), max_size=30))
 def test_answer_is_the_same_however_it_is_split_into_reads(stream: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     assert outcome([stream[start:end] for start, end in pairwise(edges)]) == outcome([stream])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, len(RICH)))
 def test_no_stream_however_malformed_raises(noise: bytes, at: int) -> None:
     chunks, stream = read(RICH[:at] + noise + RICH[at:])
