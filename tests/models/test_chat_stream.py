@@ -353,7 +353,7 @@ def test_a_whole_answer_without_choices_is_garbage(body: bytes) -> None:
 
 
 def kept(*parts: bytes) -> Any:
-    """What is kept for the provider, once; None if nothing is."""
+    """The reasoning that is kept for the provider; None if nothing is."""
     ends = [chunk for chunk in whole(*parts) if isinstance(chunk, ReasoningEnd)]
     assert len(ends) <= 1
     return json.loads(ends[0].opaque) if ends else None

@@ -1,8 +1,8 @@
 """Decodes a response of OpenAI's Responses from bytes to chunks, streamed or whole. Pure, and fast: this runs for every
 token.
 
-An answer is a list of items: reasoning, messages, function calls. What a stream did not show of an item while it grew
-is taken from the finished item, and what it did not show at all from the finished response.
+An answer is a list of items: reasoning, messages, function calls. Items that did not stream piece by piece are taken
+whole, when they are done or with the finished response.
 """
 
 from typing import Final, Literal
