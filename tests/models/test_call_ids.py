@@ -1,6 +1,6 @@
 """The ids of tool calls that another provider gave: unmodified where they fit, else mapped the same way every time."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models.call_ids import COMMON_ID, SAFE_ID, CallIds
@@ -33,6 +33,7 @@ def test_own_id_is_unmodified_however_odd() -> None:
     assert mapped.of_result("call__thought__" + "x" * 500) == "call__thought__" + "x" * 500
 
 
+@settings(deadline=None)
 @given(st.lists(ids, max_size=8))
 def test_ids_are_accepted_different_and_the_same_every_time(given_ids: list[str]) -> None:
     first, again = (CallIds() for _ in range(2))
@@ -42,6 +43,7 @@ def test_ids_are_accepted_different_and_the_same_every_time(given_ids: list[str]
     assert sent == [again.of_call(each) for each in given_ids]
 
 
+@settings(deadline=None)
 @given(st.lists(ids, max_size=8), st.lists(ids, max_size=4))
 def test_later_calls_do_not_change_earlier_ids(earlier: list[str], later: list[str]) -> None:
     short, long = CallIds(), CallIds()

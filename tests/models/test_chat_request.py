@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.events.ids import ToolCallId
@@ -51,11 +51,13 @@ def sent(request: ModelRequest) -> Any:
     return json.loads(encode_request(request, model="gpt-x", max_tokens_field="max_tokens"))
 
 
+@settings(deadline=None)
 @given(st.lists(messages, min_size=1, max_size=6), st.lists(messages, max_size=4))
 def test_encoded_messages_are_prefix_stable(earlier: list[Any], later: list[Any]) -> None:
     assert encode_messages(earlier + later).startswith(encode_messages(earlier)[:-1])
 
 
+@settings(deadline=None)
 @given(st.lists(exchanges, min_size=1, max_size=3), st.lists(exchanges, min_size=1, max_size=3))
 def test_encoded_messages_with_images_are_prefix_stable_between_steps(earlier: list[Any], later: list[Any]) -> None:
     before = [message for exchange in earlier for message in exchange]
@@ -63,6 +65,7 @@ def test_encoded_messages_with_images_are_prefix_stable_between_steps(earlier: l
     assert encode_messages(before + after).startswith(encode_messages(before)[:-1])
 
 
+@settings(deadline=None)
 @given(st.lists(exchanges, min_size=1, max_size=3), st.lists(exchanges, min_size=1, max_size=3), st.data())
 def test_messages_with_marks_are_prefix_stable_apart_from_the_marks(
     earlier: list[Any], later: list[Any], data: st.DataObject
@@ -282,6 +285,17 @@ def test_system_text_anchor_and_newest_message_are_marked() -> None:
     assert marked(conversation, marks_cache=False) == []
     assert marked((SystemText("s"),)) == ["s"]
     assert marked(()) == []
+
+
+def test_mark_covers_the_images_of_a_message_and_of_tool_results() -> None:
+    conversation = (UserText("look", (PNG,)), ToolOutcome(ToolCallId("c1"), "r", (GIF,)))
+    written = json.loads(encode_messages(conversation, MARKED, (0, 1)))
+    assert [[part["type"] for part in message["content"]] for message in written] == [
+        ["image_url", "text"],
+        ["text"],
+        ["image_url", "text"],
+    ]
+    assert ["cache_control" in message["content"][-1] for message in written] == [True, False, True]
 
 
 def test_empty_text_is_never_marked() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models import streamed_answer
@@ -101,6 +101,7 @@ def test_answer_is_the_same_when_split_in_two_at_any_byte(stream: bytes) -> None
     assert outcome([stream[at : at + 1] for at in range(len(stream))]) == expected
 
 
+@settings(deadline=None)
 @given(st.sampled_from([RICH, *BROKEN]), st.lists(st.integers(0, len(RICH)), max_size=30))
 def test_answer_is_the_same_however_it_is_split_into_reads(stream: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
@@ -352,7 +353,7 @@ def test_a_whole_answer_without_choices_is_garbage(body: bytes) -> None:
 
 
 def kept(*parts: bytes) -> Any:
-    """What is kept for the provider, once; None if nothing is."""
+    """The reasoning that is kept for the provider; None if nothing is."""
     ends = [chunk for chunk in whole(*parts) if isinstance(chunk, ReasoningEnd)]
     assert len(ends) <= 1
     return json.loads(ends[0].opaque) if ends else None

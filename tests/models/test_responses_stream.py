@@ -6,11 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.models import streamed_answer
 from holdfast.models.chat_failure import ModelEndpoint
+from holdfast.models.kept_reasoning import MAX_KEPT_CHARACTERS
 from holdfast.models.model import (
     Chunk,
     Finished,
@@ -154,12 +155,14 @@ def test_answer_is_the_same_when_split_in_two_at_any_byte(stream: bytes) -> None
     assert outcome([stream[at : at + 1] for at in range(len(stream))]) == expected
 
 
+@settings(deadline=None)
 @given(st.sampled_from([RICH, *BROKEN]), st.lists(st.integers(0, len(RICH)), max_size=30))
 def test_answer_is_the_same_however_it_is_split_into_reads(stream: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     assert outcome([stream[start:end] for start, end in pairwise(edges)]) == outcome([stream])
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, len(RICH)))
 def test_no_stream_however_malformed_raises(noise: bytes, at: int) -> None:
     chunks, stream = read(RICH[:at] + noise + RICH[at:])
@@ -423,3 +426,10 @@ def test_malformed_parts_of_the_end_lose_only_themselves() -> None:
 
 def test_reasoning_without_any_call_is_an_answer() -> None:
     assert reasoning_of(answer(added(0, THOUGHT), summary(0, "hm"), done(0, THOUGHT), ended("incomplete"))) == "hm"
+
+
+def test_endless_reasoning_is_not_kept() -> None:
+    thoughts = [{**THOUGHT, "id": f"rs_{n}", "encrypted_content": "x" * 1_000_000} for n in range(6)]
+    chunks = answer(*(done(n, thought) for n, thought in enumerate(thoughts)), ended())
+    assert sum(isinstance(chunk, ReasoningEnd) for chunk in chunks) == MAX_KEPT_CHARACTERS // 1_000_000 - 1
+    assert finish_of(chunks) == "stop"

@@ -1,4 +1,4 @@
-"""Collects what a chat completion's provider wants back of its reasoning, and reads it again for the next call.
+"""Collects the reasoning that the provider of a chat completion wants back, and reads it again for the next call.
 
 Two forms are known: `reasoning_details`, a list of entries that arrive in pieces (OpenRouter and others), and
 `reasoning_content`, which some providers demand with every message that calls tools (DeepSeek and others).
@@ -30,7 +30,7 @@ _decoder = msgspec.json.Decoder(KeptReasoning)
 
 
 def kept_in(opaque: str) -> KeptReasoning | None:
-    """What a block's opaque part holds; None if it is none of ours."""
+    """The content of a block's opaque part; None if it has another form."""
     try:
         return _decoder.decode(opaque)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -60,7 +60,7 @@ class ReasoningCollector:
             self._content.append(text)
 
     def opaque(self, *, calls_tools: bool, keeps_ids: bool) -> str | None:
-        """What to keep of the whole answer; None if its provider wants nothing back."""
+        """The part of the whole answer to keep; None if its provider wants nothing back."""
         if self._characters > MAX_KEPT_CHARACTERS:
             return None
         kept = KeptReasoning(

@@ -130,8 +130,8 @@ def response_in(payload: msgspec.Raw | bytes) -> ModelResponse:
 
 
 def kept_item(opaque: str) -> MessageOpening | msgspec.Raw | None:
-    """What the opaque part of a block of reasoning keeps: the start of a message, or a whole item of reasoning to send
-    back as it is."""
+    """The content of a block's opaque part: the start of a message, or a whole item of reasoning to send back as it
+    is."""
     try:
         kind = _kind(opaque).type
         if kind == "message":

@@ -293,16 +293,22 @@ class ScriptedModel:
         written = sum(len(chunk.text) for chunk in answer.pieces if isinstance(chunk, TextDelta))
         return (TokenUsage(input_tokens=sent, output_tokens=-(-written // 4), cost_microdollars=0),)
 
-    def answer(self, messages: Sequence[ContextMessage], *, resumes: bool = False) -> ScriptedAnswer:
-        """Choose the answer to a conversation, and count the call, unless it `resumes` the last answer to it."""
+    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
+        """Choose the answer to a conversation, and count the call."""
         if asks_for_title(messages):
             return self._aside(TITLES, self._script.title or _title_of(messages), messages)
         if asks_for_summary(messages):
             return self._aside(SUMMARIES, self._script.summary or _summary_of(messages), messages)
         cue = find_cue(self._script, messages)
+        self._calls[cue.rule, cue.round] += 1
+        return self._reply(cue, messages)
+
+    def last_answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
+        """The answer that the last call with this conversation got: nothing is counted."""
+        return self._reply(find_cue(self._script, messages), messages)
+
+    def _reply(self, cue: Cue, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
         reply = _reply_at(self._script, cue)
-        if not resumes:
-            self._calls[cue.rule, cue.round] += 1
         count = max(self._calls[cue.rule, cue.round] - 1, 0)
         salt = f"{count + 1}-{self._suffix}" if self._script.varied else ""
         fails = reply.fail is not None and (reply.fail.times is None or count < reply.fail.times)

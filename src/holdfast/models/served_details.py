@@ -17,7 +17,7 @@ FORMAT: Final = "holdfast-scripted-v1"
 
 
 class DetailsRefused(Exception):
-    """What came back is not what was sent."""
+    """The entries that came back differ from those that were sent."""
 
 
 class SaidMessage(msgspec.Struct, frozen=True):
