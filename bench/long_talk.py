@@ -17,8 +17,8 @@ from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from holdfast.server.embedded.session import Session
 from holdfast.store.store import Store
 
-WINDOW: Final = 8_000
-"""In tokens. The conversation reaches it for the first time after some twenty turns."""
+WINDOW: Final = 6_000
+"""In tokens. The conversation reaches it for the first time after some twelve turns."""
 
 BLOCK: Final = 10
 """The first and the last tenth of the turns are compared."""

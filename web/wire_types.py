@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.live.live import Delta, Progress
+from holdfast.live.live import Delta, Progress, WaitStatus
 from holdfast.server.http import openapi
 from holdfast.server.http.app import ROUTE_MODULES
 from holdfast.server.http.endpoint import endpoints_of
@@ -32,7 +32,7 @@ USED: Final = (
 )
 """Components of the document that the page uses. Those that they refer to are written as well."""
 
-FRAMES: Final = (Delta, Progress)
+FRAMES: Final = (Delta, Progress, WaitStatus)
 """Frames of the event stream, which OpenAPI does not describe. The stream sends every field of them."""
 
 HEAD: Final = """\

@@ -10,7 +10,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, SessionId, ToolCallId
 from holdfast.events.message import Block, ReasoningBlock, TextBlock, ToolCallBlock
-from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Progress
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Progress, WaitStatus
 from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader
 from holdfast.store.store import Store
@@ -26,6 +26,7 @@ steps: st.SearchStrategy[tuple[str, list[Any]]] = st.one_of(
     st.just(("record", [])),
     st.just(("finish", [])),
     st.just(("progress", [])),
+    st.just(("silence", [])),
     st.integers(1, 9).map(lambda tail: ("change", [tail])),
 )
 lives = st.lists(steps, max_size=25)
@@ -51,6 +52,8 @@ class Life:
                     self._finish()
                 case "progress":
                     self.hints.append(Progress(ToolCallId("call"), f"at {self._head}"))
+                case "silence":
+                    self.hints.append(WaitStatus(awaits="model", seconds=10, since=self._head))
                 case _:
                     self.hints.append(Changed(tail=cast(int, details[0])))
         self._finish()

@@ -11,9 +11,10 @@ from holdfast.app import Runtime
 from holdfast.config import load
 from holdfast.events.event import Event
 from holdfast.events.turn import TurnEnded
-from holdfast.live.live import Delta
+from holdfast.live.live import Delta, WaitStatus
 from holdfast.live.redis import RedisLive
 from holdfast.server.embedded.session import Session as RuntimeSession
+from holdfast.store.clock import Clock
 from tests.http.world import Model
 from tests.live.patience import patience
 from tests.turns.recording import Read
@@ -49,6 +50,12 @@ class Nodes:
         (self.folder / "data").mkdir(exist_ok=True)
         return Runtime(config=load({}, self.environ | settings), work=work, environ=self.environ)
 
+    def node_on(self, clock: Clock) -> Runtime:
+        """A working node on this clock, which may leap: its lease outlasts every leap."""
+        (self.folder / "data").mkdir(exist_ok=True)
+        lease = {"HOLDFAST_LEASE_TTL_SECONDS": "86400", "HOLDFAST_RENEW_EVERY_SECONDS": NEVER}
+        return Runtime(config=load({}, self.environ | DEAF | lease), environ=self.environ, clock=clock)
+
     @contextlib.asynccontextmanager
     async def pair(self, **settings: str) -> AsyncIterator[tuple[Runtime, Runtime]]:
         """One node that only reads and accepts, and one that only works."""
@@ -81,17 +88,24 @@ class Following:
             while not any(isinstance(event.body, TurnEnded) for event in self.read.events):
                 await self._next()
 
+    async def next_status(self) -> WaitStatus:
+        async with patience():
+            while not isinstance(reading := await self._next(), WaitStatus):
+                pass
+        return reading
+
     async def check(self) -> None:
         """Assert that it read exactly what the log holds."""
         readings = [reading async for reading in self._session.events(follow=False)]
         whole = Read().take(reading for reading in readings if isinstance(reading, Event | Delta))
         assert self.read == whole
 
-    async def _next(self) -> None:
+    async def _next(self) -> object:
         reading = await anext(self._readings)
         if isinstance(reading, Event | Delta):
             self.read.take([reading])
             self.deltas += isinstance(reading, Delta)
+        return reading
 
     def _said(self) -> str:
         return "".join(data.decode() for data in self.read.said().values())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, SessionId
 from holdfast.events.session import TitleChanged
-from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Progress
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Progress, WaitStatus
 from holdfast.live.merge import merged
 from holdfast.live.outbox import MAX_BYTES, MAX_HINTS, MAX_SESSIONS, MAX_TOTAL_BYTES, Outbox
 from holdfast.live.wire import SessionHints, WakeUps, decode, hints_of
@@ -39,8 +39,8 @@ def test_readers_see_the_same_however_hints_are_merged_into_ticks(
         outbox.add(KEY, hint)
     arrived += received(outbox)
     assert read(arrived) == read(hints)
-    assert [hint for hint in arrived if isinstance(hint, Progress)] == [
-        hint for hint in hints if isinstance(hint, Progress)
+    assert [hint for hint in arrived if isinstance(hint, Progress | WaitStatus)] == [
+        hint for hint in hints if isinstance(hint, Progress | WaitStatus)
     ]
 
 

@@ -10,6 +10,7 @@ from holdfast.live import redis
 from holdfast.live.live import Changed
 from holdfast.server.errors import NotFound
 from holdfast.server.reader import Reading
+from holdfast.testing.clock import ManualClock
 from tests.http.world import LONG, Model
 from tests.live.nodes import DEAF, Following, Nodes, live_of
 from tests.live.patience import patience, until
@@ -57,6 +58,25 @@ async def test_reader_follows_a_turn_that_runs_on_another_node(nodes: Nodes, mod
         await following.until_the_end()
         await following.check()
         assert reading.redis_figures()["holdfast_redis_heard_total"][1] > 0
+
+
+@pytest.mark.usefixtures("only_hints")
+async def test_reader_on_another_node_sees_what_the_silent_turn_waits_for(nodes: Nodes, model: Model) -> None:
+    clock = ManualClock()
+    async with nodes.node(work=False) as reading, nodes.node_on(clock) as working:
+        await until(lambda: live_of(reading).is_up and live_of(working).is_up)
+        session = await reading.session("shared")
+        following = Following(session)
+        model.hold(3)
+        await session.send("a long answer")
+        await model.until_held()
+        await following.until_text(WORDS[2])
+        await clock.advance(60)
+        found = [await following.next_status() for _ in range(3)]
+        assert [(status.awaits, status.seconds) for status in found] == [("answer", 10), ("answer", 30), ("answer", 60)]
+        model.release()
+        await following.until_the_end()
+        await following.check()
 
 
 @pytest.mark.usefixtures("only_hints")

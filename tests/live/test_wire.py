@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.events.body import Body
 from holdfast.events.event import Event, Unknown
 from holdfast.events.ids import EventId, Position
-from holdfast.live.live import Advanced, Changed, Hint, Lost, Progress
+from holdfast.live.live import Advanced, Changed, Hint, Lost, Progress, WaitStatus
 from holdfast.live.wire import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -110,4 +110,9 @@ def test_too_long_message_is_refused_undecoded() -> None:
 
 def test_tool_progress_survives_the_round_trip() -> None:
     hint = Progress(tool_call_id="c", text="50 %\x00\u2028")  # type: ignore[arg-type]
+    assert round_trip([hint]) == [hint]
+
+
+def test_status_of_a_wait_survives_the_round_trip() -> None:
+    hint = WaitStatus(awaits="retry", seconds=30, since=5, attempt=2, reason="model_unavailable", until=50)
     assert round_trip([hint]) == [hint]

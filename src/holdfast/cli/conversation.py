@@ -23,6 +23,7 @@ from holdfast.cli.request_lines import OpenedRequest, short
 from holdfast.cli.screen import Screen, ScreenStatus
 from holdfast.cli.setup import SessionSetup
 from holdfast.cli.transcript import Style, Transcript, one_line
+from holdfast.cli.wait_line import WaitLine, after
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, RequestId
@@ -82,6 +83,9 @@ class Conversation:
         self._failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._wait: WaitLine | None = None
+        self._next_second: asyncio.TimerHandle | None = None
+        """Counts the seconds of a wait that is shown."""
         self._is_away = False
         """Whether the server is away: it does not answer now."""
         self._unsure: dict[str, MessageId] = {}
@@ -119,6 +123,7 @@ class Conversation:
         self._read_through: set[RequestId] = set()
         self._answered: set[RequestId] = set()
         self._queue: tuple[str, ...] = ()
+        self._wait = None
         self._sent_here: set[MessageId] = set()
         reader = self.session.stream()
         self._introduce(found, await self._tasks_left(found))
@@ -155,6 +160,7 @@ class Conversation:
     async def _close(self) -> None:
         if self._following is None:
             return
+        self._count(is_shown=False)
         for task in (self._following, self._attaching, *(self._tasks if self._is_away else ())):
             task.cancel()
         await asyncio.gather(self._following, self._attaching, *self._tasks, return_exceptions=True)
@@ -357,6 +363,7 @@ class Conversation:
             self.leaving.set()
 
     def _take(self, reading: Reading, *, show: bool) -> None:
+        self._wait = after(self._wait, reading, time.monotonic())
         if isinstance(reading, Event):
             self.activity.take(reading)
         elif isinstance(reading, Connection):
@@ -396,6 +403,7 @@ class Conversation:
 
     def _refresh(self) -> None:
         self._changed.set()
+        self._count(is_shown=self._wait is not None and not self.screen.echoes and self.screen.interactive)
         self.screen.update(
             ScreenStatus(
                 prompt=self._prompt(),
@@ -406,6 +414,11 @@ class Conversation:
                 runs_command=self.activity.runs_command,
             )
         )
+
+    def _count(self, *, is_shown: bool) -> None:
+        if self._next_second is not None:
+            self._next_second.cancel()
+        self._next_second = asyncio.get_running_loop().call_later(1.0, self._refresh) if is_shown else None
 
     def _shown_queue(self) -> tuple[str, ...]:
         if self._is_away:
@@ -436,9 +449,11 @@ class Conversation:
         if self.activity.open_requests and not self._answered:
             return "waits for a client · Ctrl-C stops"
         tools = ", ".join(one_line(name, 30) for name in self.activity.running_tools.values())
+        wait = self._wait.text(time.monotonic(), self.activity.running_tools) if self._wait is not None else ""
+        works = wait or f"working{f': {tools}' if tools else ''}"
         if self.activity.runs_command:
-            return f"working: {tools} · Ctrl-B to the background · Ctrl-C stops"
-        return f"working{f': {tools}' if tools else ''} · type to add to it · Ctrl-C stops"
+            return f"{works} · Ctrl-B to the background · Ctrl-C stops"
+        return f"{works} · type to add to it · Ctrl-C stops"
 
     # Background work
 

@@ -1,6 +1,7 @@
 """`holdfast run`: sends one message, asks no one, prints the answer; the exit status tells how the turn ended."""
 
 import asyncio
+import os
 import signal
 import sys
 import uuid
@@ -10,6 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from holdfast.cli.activity import SessionActivity
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
@@ -21,16 +23,17 @@ from holdfast.cli.settings import announce_keyed_model
 from holdfast.cli.setup import SessionSetup
 from holdfast.cli.target import Target, open_home
 from holdfast.cli.transcript import AGAIN, AWAY, Transcript, one_line, print_pieces
+from holdfast.cli.wait_line import LastLine
 from holdfast.client.errors import ClientError, TooMany, Unavailable, Unreachable
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, TurnId
 from holdfast.events.message import AssistantMessage, TextBlock, UserMessage
 from holdfast.events.session import SessionError
 from holdfast.events.turn import TurnEnded, TurnWaiting
-from holdfast.live.live import Delta
+from holdfast.live.live import Delta, WaitStatus
 from holdfast.protocol.event import EventView
 from holdfast.protocol.home import AnySession, Home
-from holdfast.protocol.reading import Connection, Reading
+from holdfast.protocol.reading import Connection, QueueChanged, Reading
 from holdfast.protocol.task import TaskView
 
 RunReason = Literal["completed", "stopped", "error", "interrupted", "timed_out", "waiting"]
@@ -187,13 +190,24 @@ class LiveText:
     def __init__(self, hints: Hints) -> None:
         self._transcript = Transcript(shows_user=lambda message: False, hints=hints)
         self._color = wants_color(is_terminal=True)
+        self._activity = SessionActivity()
+        self._last_line = LastLine(color=self._color)
+        self._can_erase = os.environ.get("TERM", "dumb") != "dumb"
 
     def take(self, reading: Reading, outcome: RunOutcome) -> None:
-        if outcome.begun or isinstance(reading, Connection):
+        if isinstance(reading, Event):
+            self._activity.take(reading)
+        if not (outcome.begun or isinstance(reading, Connection)):
+            return
+        if isinstance(reading, WaitStatus):
+            if self._can_erase and self._transcript.at_line_start:
+                self._last_line.show(reading, self._activity.running_tools)
+        elif not isinstance(reading, QueueChanged):
+            self._last_line.erase()
             print_pieces(self._transcript.take(reading), color=self._color)
 
     def end(self, outcome: RunOutcome) -> None:
-        pass
+        self._last_line.erase()
 
 
 class JsonLines:

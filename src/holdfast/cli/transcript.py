@@ -119,6 +119,11 @@ class Transcript:
             case _:
                 return []
 
+    @property
+    def at_line_start(self) -> bool:
+        """Whether the last line is finished."""
+        return self._at_line_start
+
     def say(self, style: Style, text: str) -> list[Piece]:
         """A line that is not from the log, such as the result of a chat command."""
         return list(self._lines("aside", style, text))

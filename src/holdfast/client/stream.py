@@ -13,7 +13,7 @@ import msgspec
 from holdfast.client.errors import NotFound, NotHoldfast, TooMany, Unavailable, Unreachable
 from holdfast.client.frames import Frame, Frames, FrameTooLarge
 from holdfast.client.wire import Wire, pauses
-from holdfast.live.live import Delta, Progress
+from holdfast.live.live import Delta, Progress, WaitStatus
 from holdfast.protocol.event import EventView
 from holdfast.protocol.reading import Connection, QueueChanged, Reading
 
@@ -24,6 +24,7 @@ _events: msgspec.json.Decoder[EventView] = msgspec.json.Decoder(EventView)
 _others: dict[str, msgspec.json.Decoder[Any]] = {
     "delta": msgspec.json.Decoder(Delta),
     "progress": msgspec.json.Decoder(Progress),
+    "status": msgspec.json.Decoder(WaitStatus),
     "queue": msgspec.json.Decoder(QueueChanged),
 }
 

@@ -5,7 +5,7 @@ one repairs it from the store, so losing them all costs latency and nothing else
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -48,6 +48,27 @@ class Progress(msgspec.Struct, frozen=True):
     text: str
 
 
+Awaited = Literal["model", "answer", "retry", "tool", "compaction"]
+"""`model`: the beginning of an answer. `answer`: the rest of an answer whose model has gone silent. `retry`: the next
+attempt at a model call, which is due later. `tool`: a tool call that runs. `compaction`: the summary without which the
+turn can't go on."""
+
+
+class WaitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Nothing came for `seconds`: what the turn waits for. It is not stored."""
+
+    awaits: Awaited
+    seconds: int
+    since: int
+    """When the silence began, in milliseconds since 1970, by the clock of the process that waits."""
+    attempt: int = 1
+    tool_call_id: str = ""
+    reason: str = ""
+    """The error code of the model call's last attempt, if that failed."""
+    until: int | None = None
+    """When the next attempt of a `retry` is due, by the clock of `since`."""
+
+
 class Changed(msgspec.Struct, frozen=True):
     """The inbox changed: an item was put, edited, removed or promoted."""
 
@@ -63,7 +84,7 @@ class Lost(msgspec.Struct, frozen=True):
     """Catch up from the store: hints were dropped because this subscriber was slow, or another process wrote."""
 
 
-Hint = Grown | Advanced | Progress | Changed | Lost
+Hint = Grown | Advanced | Progress | WaitStatus | Changed | Lost
 
 
 class Subscription(Protocol):

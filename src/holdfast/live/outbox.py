@@ -10,7 +10,7 @@ import msgspec
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Key
-from holdfast.live.live import Advanced, Grown, Hint, Lost, Progress
+from holdfast.live.live import Advanced, Grown, Hint, Lost, Progress, WaitStatus
 from holdfast.live.merge import merged
 from holdfast.live.wire import encode_hints, encode_lost_all, encode_wake_ups
 
@@ -144,6 +144,8 @@ def _size(hint: Hint) -> int:
             return sum(100 + len(delta.text) for delta in deltas)
         case Progress(text=text):
             return 100 + len(text)
+        case WaitStatus():
+            return 200
         case Advanced(events=events):
             return sum(_event_size(event) for event in events)
         case _:

@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from holdfast.events.ids import Key, random_id
-from holdfast.live.live import Changed, Hint, Listener, Lost, Progress
+from holdfast.live.live import Changed, Hint, Listener, Lost, Progress, WaitStatus
 from holdfast.live.local import LocalLive, LocalSubscription
 from holdfast.live.outbox import Batch, Outbox
 from holdfast.live.wire import LostAll, NotUnderstood, SessionHints, WakeUps, decode, hints_of
@@ -147,7 +147,7 @@ class RedisLive:
             self._outbox.wake(key, hint.tail)
         if self._is_up:
             self._outbox.add(key, hint)
-        elif not isinstance(hint, Progress):
+        elif not isinstance(hint, Progress | WaitStatus):
             self._outbox.lose(key)
         self._pending.set()
         self._all_sent.clear()

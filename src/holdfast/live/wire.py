@@ -12,7 +12,7 @@ import msgspec
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, Position, ToolCallId
-from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Progress
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Lost, Progress, WaitStatus
 
 VERSION: Final = 1
 
@@ -79,7 +79,11 @@ class _Lost(msgspec.Struct, frozen=True, array_like=True, tag=5):
     pass
 
 
-_Hint = _Grown | _Advanced | _Progress | _Changed | _Lost
+class _Waits(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    status: WaitStatus
+
+
+_Hint = _Grown | _Advanced | _Progress | _Changed | _Lost | _Waits
 Message = SessionHints | WakeUps | LostAll
 
 _encoder = msgspec.msgpack.Encoder()
@@ -137,6 +141,8 @@ def _to_wire(hint: Hint) -> _Hint:
             return _Progress(tool_call_id, text)
         case Changed(tail=tail, promoted=promoted, queue=queue):
             return _Changed(tail, promoted, queue)
+        case WaitStatus():
+            return _Waits(hint)
         case Lost():
             return _Lost()
 
@@ -157,6 +163,8 @@ def _from_wire(hint: _Hint) -> Hint:
             return Progress(ToolCallId(tool_call_id), text)
         case _Changed(tail=tail, promoted=promoted, queue=queue):
             return Changed(tail, promoted=promoted, queue=queue)
+        case _Waits(status=status):
+            return status
         case _Lost():
             return Lost()
 

@@ -1,9 +1,10 @@
-"""Readings of a session as it happens: its events, text in flight, progress of tools, and changes of its queue."""
+"""Readings of a session as it happens: its events, text in flight, progress of tools, what is awaited while nothing
+comes, and changes of its queue."""
 
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.live.live import Delta, Progress
+from holdfast.live.live import Delta, Progress, WaitStatus
 from holdfast.protocol.queue import QueuedView
 
 
@@ -20,4 +21,4 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-Reading = Event | Delta | Progress | QueueChanged | Connection
+Reading = Event | Delta | Progress | WaitStatus | QueueChanged | Connection

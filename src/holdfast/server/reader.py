@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position
 from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock, without_opaque
-from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live, Lost, Progress, Subscription
+from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live, Lost, Progress, Subscription, WaitStatus
 from holdfast.server.errors import NotFound
 from holdfast.store.store import CaughtUp, Cursor, Segment, Store
 
 PAGE_EVENTS = 500
 
-Reading = Event | Delta | Progress | Changed
-"""Events of the log, deltas of the message in flight, progress of running tools, and the hint that the inbox
-changed."""
+Reading = Event | Delta | Progress | WaitStatus | Changed
+"""Events of the log, deltas of the message in flight, progress of running tools, what is awaited while nothing comes,
+and the hint that the inbox changed."""
 
 
 class Reader:
@@ -107,7 +107,7 @@ class Reader:
     def _from_hint(self, hint: Hint) -> list[Reading] | None:
         """The readings that a hint adds, or None if it does not follow on the cursor."""
         match hint:
-            case Progress() | Changed():
+            case Progress() | WaitStatus() | Changed():
                 return [hint]
             case Grown(deltas=deltas):
                 if not self._fits(hint):

@@ -41,6 +41,7 @@ from holdfast.turns.activities import Activities, linger
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.held_session import HeldSession
 from holdfast.turns.model_call import call_model
+from holdfast.turns.status import CompactionWait
 from holdfast.turns.summary import summarise
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
@@ -95,6 +96,7 @@ class TurnLoop:
         self._titles = titles
         self._lingering = set() if lingering is None else lingering
         self._activities = Activities(session.woken)
+        self._compaction_wait = CompactionWait(session)
         self._facts: dict[ToolCallId, CallFacts] = {}
         self._others_wait = others_wait
         self._had_turn = False
@@ -111,6 +113,7 @@ class TurnLoop:
             while not await self._run_once():
                 pass
         finally:
+            self._compaction_wait.end()
             try:
                 await self._activities.cancel()
             finally:
@@ -143,6 +146,7 @@ class TurnLoop:
             return await self._hand_over_next_turn()
         if not isinstance(decision, Append):
             await self.session.until_claimed()
+        self._compaction_wait.follow(self._activities.running, pauses=isinstance(decision, Pause))
         match decision:
             case Append() if await self._gives_way():
                 return await self._release("gave_way")

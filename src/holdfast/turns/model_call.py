@@ -20,17 +20,22 @@ from holdfast.turns.activities import raise_if_cancelled
 from holdfast.turns.answer_buffer import AnswerBuffer
 from holdfast.turns.deferral import defer_cancellation
 from holdfast.turns.held_session import HeldSession
+from holdfast.turns.status import Wait
 
 
 async def call_model(session: HeldSession, call: CallModel, model: Model, request: ModelRequest) -> None:
     """Make the call and record its outcome: the message, or the failure."""
+    reason = _last_failure(session)
     if call.delay_seconds:
-        await session.clock.sleep(call.delay_seconds * random.uniform(1.0, 1.25))
+        delay = call.delay_seconds * random.uniform(1.0, 1.25)
+        with Wait(session, "retry", attempt=call.attempt, reason=reason, delay_seconds=delay):
+            await session.clock.sleep(delay)
     started = session.clock.now_ms()
     answer = AnswerBuffer(call.message_id, call.attempt, session.new_id, session.clock.monotonic)
     session.call_in_flight = (call.message_id, call.attempt)
     try:
-        await _receive_in_span(session, answer, model, request)
+        with Wait(session, "model", attempt=call.attempt, reason=reason) as wait:
+            await _receive_in_span(session, answer, model, request, wait)
     except ModelError as error:
         raise_if_cancelled()
         session.call_in_flight = None
@@ -41,16 +46,26 @@ async def call_model(session: HeldSession, call: CallModel, model: Model, reques
         await _record_answer(session, answer, model, max(0, session.clock.now_ms() - started))
 
 
-async def _receive_in_span(session: HeldSession, answer: AnswerBuffer, model: Model, request: ModelRequest) -> None:
+def _last_failure(session: HeldSession) -> str:
+    """The error code of the call's last attempt; empty if none failed."""
+    turn = session.state.turn
+    return turn.failure.code if turn is not None and turn.failure is not None else ""
+
+
+async def _receive_in_span(
+    session: HeldSession, answer: AnswerBuffer, model: Model, request: ModelRequest, wait: Wait
+) -> None:
     turn = session.observed.span
     if turn is None:
-        return await _receive(session, answer, model, request)
+        return await _receive(session, answer, model, request, wait)
     span = turn.model_call(
         model.name, message_id=answer.message_id, attempt=answer.attempt, stream=request.stream, sent=request.messages
     )
     started = session.clock.monotonic()
     with span:
-        await _receive(session, answer, model, request, lambda: span.first_chunk(session.clock.monotonic() - started))
+        await _receive(
+            session, answer, model, request, wait, lambda: span.first_chunk(session.clock.monotonic() - started)
+        )
         span.answered(answer.finish_reason, answer.usage, answer.blocks)
 
 
@@ -59,6 +74,7 @@ async def _receive(
     answer: AnswerBuffer,
     model: Model,
     request: ModelRequest,
+    wait: Wait,
     on_first_chunk: Callable[[], None] | None = None,
 ) -> None:
     """Stream the answer into the buffer and commit its segments. `on_first_chunk` is called once, for the first."""
@@ -68,6 +84,7 @@ async def _receive(
         async for chunks in stream:
             raise_if_cancelled()
             answer.take(chunks)
+            wait.heard("answer")
             if on_first_chunk is not None:
                 on_first_chunk()
                 on_first_chunk = None

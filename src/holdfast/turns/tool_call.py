@@ -36,6 +36,7 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.turns import cancelled_tools
 from holdfast.turns.held_session import HeldSession
+from holdfast.turns.status import Wait
 
 
 async def facts_of(
@@ -156,10 +157,12 @@ async def run_tool(session: HeldSession, call: ToolCall, tool: Tool, permitted: 
     attempted = ToolAttempted(tool_call_id=call.tool_call_id, attempt=attempt)
     await session.commit(Append(events=[attempted]), opens_task=command)
     started = session.clock.now_ms()
-    context = _context(session, call, attempt, permitted, command)
+    wait = Wait(session, "tool", attempt=attempt, tool_call_id=call.tool_call_id)
+    context = _context(session, call, attempt, permitted, command, wait)
     begin_tool_call(call.tool_call_id)
     try:
-        result = await _run_in_span(session, call, tool, arguments, context)
+        with wait:
+            result = await _run_in_span(session, call, tool, arguments, context)
     finally:
         context.cancel()
         session.to_background.pop(call.tool_call_id, None)
@@ -373,12 +376,18 @@ def _command_row(session: HeldSession, call: ToolCall, tool: Tool, arguments: An
 
 
 def _context(
-    session: HeldSession, call: ToolCall, attempt: int, permitted: PermissionAsk | None, command: TaskRow | None
+    session: HeldSession,
+    call: ToolCall,
+    attempt: int,
+    permitted: PermissionAsk | None,
+    command: TaskRow | None,
+    wait: Wait,
 ) -> ToolContext:
     loop = asyncio.get_running_loop()
 
     def report(text: str) -> None:
         hint = Progress(call.tool_call_id, session.redacted(text))
+        loop.call_soon_threadsafe(wait.heard)
         loop.call_soon_threadsafe(session.live.publish, session.key, hint)
 
     async def read_output(tool_call_id: str) -> str | None:

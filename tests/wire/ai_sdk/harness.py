@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import os
 import re
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
@@ -35,6 +36,9 @@ QUICK = {
 
 STREAM = "text/event-stream"
 
+LEAPS: dict[str, Any] = {"HOLDFAST_LEASE_TTL_SECONDS": "86400", "HOLDFAST_RENEW_EVERY_SECONDS": "3600"}
+"""Leases that outlast every leap of a clock."""
+
 _kinds = [
     found
     for found in vars(chunks).values()
@@ -51,7 +55,13 @@ class Home:
         self.data = folder / "data"
         self.work = folder / "work"
         self.log = folder / "stderr"
+        self.program: tuple[str, ...] = ("-m", "holdfast")
         self.work.mkdir(parents=True)
+
+    def with_leaping_clock(self) -> "Home":
+        """Servers from now on have a clock that leaps."""
+        self.program = (str(Path(__file__).parents[2] / "http" / "leaping_clock.py"),)
+        return self
 
     @contextlib.asynccontextmanager
     async def serve(self, *, port: int = 0, **environ: str) -> AsyncIterator["Server"]:
@@ -77,7 +87,7 @@ class Server:
         options = ("--port", str(port), "--data-dir", str(home.data), "--model", "openai/scripted")
         with home.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "holdfast", "serve", *options, "--model-base-url", home.model.url),
+                *(sys.executable, *home.program, "serve", *options, "--model-base-url", home.model.url),
                 cwd=home.work,
                 env={**os.environ, **QUICK, "HOME": str(home.data.parent), **environ},
                 stdin=DEVNULL,
@@ -94,6 +104,10 @@ class Server:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def leap(self) -> None:
+        """Let a minute pass, if its clock leaps."""
+        self._process.send_signal(signal.SIGUSR1)
 
     async def kill(self) -> None:
         """SIGKILL: it has no chance to do anything."""

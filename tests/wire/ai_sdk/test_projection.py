@@ -11,8 +11,16 @@ from holdfast.events.session import SessionError, TitleChanged
 from holdfast.events.task import TaskNotice, TaskNotified
 from holdfast.events.tool import ToolError
 from holdfast.events.turn import Aborted, Claimed, EndReason
-from holdfast.live.live import Progress
-from holdfast.server.ai_sdk.chunks import MAX_FRAME_BYTES, DataQueuedChunk, DataToolProgressChunk, TextEndChunk, frames
+from holdfast.live.live import Delta, Progress, WaitStatus
+from holdfast.server.ai_sdk.chunks import (
+    MAX_FRAME_BYTES,
+    DataQueuedChunk,
+    DataStatusChunk,
+    DataToolProgressChunk,
+    TextEndChunk,
+    frames,
+    plain,
+)
 from holdfast.server.ai_sdk.leg import WholeTurn
 from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.ai_sdk.tool_parts import Release, output_of, text_of
@@ -360,6 +368,34 @@ def test_progress_and_queue_chunks_are_transient() -> None:
         b'data: {"type":"data-tool-progress","data":{"toolCallId":"call-1","text":"half way"},"transient":true}\n\n'
         b'data: {"type":"data-queued","data":{"n":1},"transient":true}\n\n'
     ]
+
+
+def test_a_status_is_transient_and_has_only_the_fields_that_apply() -> None:
+    status = WaitStatus(awaits="model", seconds=30, since=1_000)
+    projection = UiProjection()
+    assert projection.take(status) == [], "no chunk comes before the start"
+    for reading in readings(log(started(), typed(), step())):
+        projection.take(reading)
+    assert b"".join(frames(projection.take(status))) == (
+        b'data: {"type":"data-status","data":{"awaits":"model","seconds":30,"since":1000,"attempt":1},'
+        b'"transient":true}\n\n'
+    )
+    retry = WaitStatus(awaits="retry", seconds=10, since=1_000, attempt=2, reason="model_unavailable", until=46_000)
+    (chunk,) = projection.take(retry)
+    assert isinstance(chunk, DataStatusChunk)
+    assert chunk.data["reason"] == "model_unavailable"
+    assert chunk.data["until"] == 46_000
+    assert "toolCallId" not in chunk.data
+
+
+def test_a_status_in_the_middle_of_a_text_leaves_the_text_open() -> None:
+    turn = log(started(), typed(), step(), said(text("Hi there.")), step_ended(), ended())
+    found = list(readings(turn))
+    middle = next(at for at, reading in enumerate(found) if isinstance(reading, Delta))
+    with_status = [*found[: middle + 1], WaitStatus(awaits="answer", seconds=10, since=0), *found[middle + 1 :]]
+    shown = [plain(chunk) for chunk in WholeTurn(UiProjection()).take(with_status)]
+    assert "data-status" in types(shown)
+    assert [chunk for chunk in shown if chunk["type"] != "data-status"] == told(turn)
 
 
 def test_a_long_text_is_sent_in_pieces_and_not_all_at_once() -> None:

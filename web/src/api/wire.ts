@@ -335,3 +335,14 @@ export interface Progress {
   tool_call_id: string;
   text: string;
 }
+
+/** Nothing came for `seconds`: what the turn waits for. It is not stored. */
+export interface WaitStatus {
+  awaits: "answer" | "compaction" | "model" | "retry" | "tool";
+  seconds: number;
+  since: number;
+  attempt: number;
+  tool_call_id: string;
+  reason: string;
+  until: number | null;
+}

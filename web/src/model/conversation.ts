@@ -3,7 +3,7 @@
  * events and deltas alone, so that a live, a reconnected and a reloaded page look the same. Pure: no DOM, no network.
  */
 
-import type { Delta, EventView, Progress } from "../api/wire.ts";
+import type { Delta, EventView, Progress, WaitStatus } from "../api/wire.ts";
 
 export interface TextBlock {
   kind: "text";
@@ -147,6 +147,12 @@ export interface Turn {
   waitingFor: string;
 }
 
+/** A status as it was heard: `at` is the page's own time, since the server's clock may differ. */
+export interface HeardStatus {
+  status: WaitStatus;
+  at: number;
+}
+
 const MAX_PROGRESS = 20_000;
 const bytes = new TextEncoder();
 
@@ -160,6 +166,8 @@ export class Conversation {
   model: string | null = null;
   workingDirectory: string | null = null;
   position = 0;
+  /** What the turn waits for, while nothing comes. It is not in the log. */
+  heard: HeardStatus | null = null;
   /** Rises when items are added or removed, and when anything else than an item changes. */
   version = 0;
 
@@ -192,6 +200,7 @@ export class Conversation {
     if (event.position <= this.position) return;
     if (this.position === 0) this.startsWithTurn = event.type === "holdfast.turn_started";
     this.position = event.position;
+    this.heard = null;
     this.version += 1;
     const { data } = event;
     switch (event.type) {
@@ -256,6 +265,7 @@ export class Conversation {
   delta(delta: Delta): void {
     const item = this.messages.get(delta.message_id) ?? this.message(delta.message_id, null, 0);
     if (item.state !== "streaming") return;
+    this.heard = null;
     const at = `${delta.message_id}/${delta.block}`;
     const known = this.lengths.get(at) ?? 0;
     const fresh = delta.offset >= known ? delta.text : afterBytes(delta.text, known - delta.offset);
@@ -278,6 +288,7 @@ export class Conversation {
 
   /** Copy the message in flight from another fold of the same log. */
   carryOver(other: Conversation): void {
+    this.heard = other.heard;
     for (const [messageId, item] of other.messages) {
       if (item.state !== "streaming") continue;
       const here = this.message(messageId, null, item.step);
@@ -319,7 +330,13 @@ export class Conversation {
     this.version += 1;
   }
 
+  /** Nothing came for a while: what the turn waits for, heard at this time. */
+  waits(status: WaitStatus, at: number): void {
+    this.heard = { status, at };
+  }
+
   progress(progress: Progress): void {
+    this.heard = null;
     const call = this.calls.get(progress.tool_call_id);
     if (!call) return;
     call.progress = (call.progress + progress.text).slice(-MAX_PROGRESS);

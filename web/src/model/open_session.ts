@@ -4,7 +4,7 @@ import { signal, type Signal } from "@preact/signals";
 import { Following, type Line } from "../api/following.ts";
 import type { Frame } from "../api/frames.ts";
 import type { Server, ServerError } from "../api/server.ts";
-import type { Delta, EventView, Progress, QueuedView } from "../api/wire.ts";
+import type { Delta, EventView, Progress, QueuedView, WaitStatus } from "../api/wire.ts";
 import { Conversation } from "./conversation.ts";
 
 /** How much of a long log is read at first; earlier events are read when the person scrolls up. */
@@ -52,6 +52,7 @@ export class OpenSession {
       line: (line, error) => {
         this.line.value = line;
         this.error.value = error;
+        if (line !== "live") this.conversation.heard = null;
         if (line === "gone") this.deleted.value = true;
       },
     });
@@ -108,6 +109,9 @@ export class OpenSession {
         break;
       case "progress":
         this.conversation.progress(data as Progress);
+        break;
+      case "status":
+        this.conversation.waits(data as WaitStatus, Date.now());
         break;
       case "queue":
         this.queue.value = (data as { messages: QueuedView[] }).messages;

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { focusRequest } from "./shortcuts.ts";
+import { waited } from "./wait_words.ts";
 import { duration } from "./words.ts";
 
 const QUIET_MS = 10_000;
@@ -29,6 +30,14 @@ export function Working({ session }: { session: OpenSession }) {
   if (heard.current.drawn !== drawn) heard.current = { drawn, at: Date.now() };
   if (turn === null) return null;
   if (turn.state === "waiting") return <Waiting conversation={conversation} />;
+  const waits = conversation.heard && waited(conversation.heard, now, conversation.calls.get(conversation.heard.status.tool_call_id)?.name);
+  if (waits) {
+    return (
+      <p class="working" role="status" aria-live="off">
+        <span class="pulse" aria-hidden="true" /> {waits}
+      </p>
+    );
+  }
   const isQuiet = now - heard.current.at >= QUIET_MS && session.line.value === "live";
   return (
     <p class="working" role="status" aria-live="off">

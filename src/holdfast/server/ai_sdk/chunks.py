@@ -189,6 +189,10 @@ class DataToolProgressChunk(TransientChunk, frozen=True, tag="data-tool-progress
     """Progress of a running tool; not stored."""
 
 
+class DataStatusChunk(TransientChunk, frozen=True, tag="data-status"):
+    """What the turn waits for while nothing comes; not stored."""
+
+
 DONE: Final = b"data: [DONE]\n\n"
 
 MAX_PIECE_CHARACTERS: Final = 16_000

@@ -14,7 +14,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import TurnId
 from holdfast.events.message import BlockKind
 from holdfast.events.task import TaskNotice
-from holdfast.live.live import Delta, Progress
+from holdfast.live.live import Delta, Progress, WaitStatus
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import FinishReason, Metadata, UiChunk
 from holdfast.server.ai_sdk.tool_parts import Release, ToolParts
@@ -65,6 +65,8 @@ class UiProjection:
                 return self._event(reading)
             case Progress(tool_call_id=tool_call_id, text=text):
                 return [chunks.DataToolProgressChunk({"toolCallId": tool_call_id, "text": text})]
+            case WaitStatus() if self.turn_id is not None:
+                return [chunks.DataStatusChunk(_status(reading))]
             case _:
                 return []
 
@@ -204,3 +206,14 @@ def _task(notice: TaskNotice) -> Metadata:
     metadata: Metadata = msgspec.to_builtins(notice)
     metadata.pop("outputFile", None)
     return metadata
+
+
+def _status(status: WaitStatus) -> Metadata:
+    data: Metadata = {
+        "awaits": status.awaits,
+        "seconds": status.seconds,
+        "since": status.since,
+        "attempt": status.attempt,
+    }
+    more = {"toolCallId": status.tool_call_id, "reason": status.reason, "until": status.until}
+    return {**data, **{name: value for name, value in more.items() if value}}

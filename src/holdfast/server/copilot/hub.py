@@ -19,7 +19,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position, RequestId, TaskId, TurnId, random_id
 from holdfast.events.request import UserInputCompleted, UserInputRequested
 from holdfast.events.task import TaskNotified, TaskStarted
-from holdfast.live.live import Changed, Delta, Progress
+from holdfast.live.live import Changed, Delta, Progress, WaitStatus
 from holdfast.server.copilot.peer import Peer, PeerGone, RpcError
 from holdfast.server.copilot.projection import CopilotProjection, WireEvent, without_rewound
 from holdfast.server.errors import NotFound, OperationError
@@ -227,6 +227,8 @@ class Hub:
                             self._delta(reading)
                         case Progress(tool_call_id=call, text=text):
                             self.publish("tool.execution_progress", {"toolCallId": call, "progressMessage": text})
+                        case WaitStatus():
+                            pass  # The protocol has no event that a later one replaces.
                         case Changed():
                             await self._changed(reading)
             except NotFound:

@@ -18,7 +18,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position
 from holdfast.events.message import UserMessage, without_opaque
-from holdfast.live.live import Changed, Delta, Progress
+from holdfast.live.live import Changed, Delta, Progress, WaitStatus
 from holdfast.protocol.event import EventPage, EventView
 from holdfast.protocol.queue import QueuedView
 from holdfast.protocol.reading import QueueChanged
@@ -135,6 +135,8 @@ def _frames_of(batch: Iterable[Reading], position: Position) -> Iterable[bytes]:
                 yield _frame(b"delta", codec.to_bytes(found), format_cursor(cursor))
             case Progress():
                 yield b"event: progress\ndata: " + codec.to_bytes(found) + b"\n\n"
+            case WaitStatus():
+                yield b"event: status\ndata: " + codec.to_bytes(found) + b"\n\n"
             case Changed():
                 pass  # The queue's frame follows the batch.
 
