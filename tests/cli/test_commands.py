@@ -139,6 +139,8 @@ async def test_the_model_server_says_where_it_is_and_serves_a_script(place: Plac
     server = await asyncio.create_subprocess_exec(*command, env=place.environ, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     url = (await server.stdout.readline()).decode().split()[-1]
+    for path in ("/chat/completions", "/messages", "/responses"):
+        assert (await server.stdout.readline()).decode().endswith(f"POST {url}{path}\n")
     place.options = ("--model", "openai/x", "--model-base-url", url)
     try:
         done = await place.run("run", "hello")

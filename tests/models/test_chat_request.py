@@ -284,6 +284,17 @@ def test_system_text_anchor_and_newest_message_are_marked() -> None:
     assert marked(()) == []
 
 
+def test_mark_covers_the_images_of_a_message_and_of_tool_results() -> None:
+    conversation = (UserText("look", (PNG,)), ToolOutcome(ToolCallId("c1"), "r", (GIF,)))
+    written = json.loads(encode_messages(conversation, MARKED, (0, 1)))
+    assert [[part["type"] for part in message["content"]] for message in written] == [
+        ["image_url", "text"],
+        ["text"],
+        ["image_url", "text"],
+    ]
+    assert ["cache_control" in message["content"][-1] for message in written] == [True, False, True]
+
+
 def test_empty_text_is_never_marked() -> None:
     assert marked((UserText("u"), AssistantTurn(""))) == ["u"]
     assert marked((UserText("", (PNG,)),)) == []

@@ -404,17 +404,37 @@ async def test_a_plain_refusal_is_quoted() -> None:
     assert error.message.endswith("(status 418): not for you")
 
 
-async def test_a_server_without_the_api_is_named_with_what_to_check() -> None:
-    error = await error_from(http(b"404 page not found", status="404 Not Found", content_type="text/plain"))
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"404 page not found",
+        b"<html>Not Found</html>",
+        b'{"detail": "Not Found"}',
+        b'{"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}',
+        b'{"error": "Unexpected endpoint or method. (POST /v1/chat/completions)"}',
+    ],
+)
+async def test_a_server_without_the_api_is_named_with_what_to_check(body: bytes) -> None:
+    error = await error_from(http(body, status="404 Not Found", content_type="text/plain"))
     assert (error.code, error.retryable, error.status) == ("model_refused", False, 404)
     assert "has nothing at /chat/completions (status 404): check that --model-base-url" in error.message
     assert error.message.endswith("is the address of an API that speaks chat completions.")
 
 
-async def test_an_unknown_model_is_not_taken_for_a_missing_api() -> None:
-    unknown = b'{"error": {"message": "The model `m` does not exist.", "code": "model_not_found"}}'
-    error = await error_from(http(unknown, status="404 Not Found"))
-    assert error.message.endswith("(status 404): The model `m` does not exist.")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The model `m` does not exist.",
+        'model "m" not found, try pulling it first',
+        "No endpoints found that support tool use.",
+        "The API deployment for this resource does not exist.",
+    ],
+)
+async def test_other_reasons_for_a_404_are_quoted(said: str) -> None:
+    body = json.dumps({"error": {"message": said, "code": "model_not_found"}}).encode()
+    error = await error_from(http(body, status="404 Not Found"))
+    assert error.message.endswith(f"(status 404): {said}")
 
 
 async def test_a_redirect_is_not_followed() -> None:

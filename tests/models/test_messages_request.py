@@ -201,6 +201,12 @@ def test_lone_surrogates_are_replaced() -> None:
     assert sent(UserText("a\ud800b", (PNG,)))[0] == ("user", [text("a\ufffdb"), PNG_SENT])
 
 
+@pytest.mark.parametrize(("name", "sent_name"), [("a.b c", "a_b_c"), ("", "unnamed"), ("x" * 200, "x" * 128)])
+def test_name_that_no_tool_can_have_is_changed(name: str, sent_name: str) -> None:
+    called_so = AssistantTurn("", (ToolUse(ToolCallId("a"), name, "{}"),))
+    assert sent(UserText("look"), called_so, outcome())[1][1][0]["name"] == sent_name
+
+
 # Reasoning
 
 
@@ -271,6 +277,7 @@ def test_no_answer_ends_with_thinking() -> None:
         ("claude-mythos-preview", 2_000, {"type": "adaptive", "display": "summarized"}),
         ("claude-opus-4-5", 0, {"type": "disabled"}),
         ("claude-opus-5", 0, {"type": "disabled"}),
+        ("claude-mythos-preview", 0, None),
         ("claude-opus-4-5", None, None),
     ],
 )

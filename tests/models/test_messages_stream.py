@@ -475,3 +475,72 @@ def test_paused_answer_that_does_not_stream_goes_on() -> None:
     chunks += stream.whole(json.dumps({**message, "stop_reason": "end_turn"}).encode())
     assert text_of(chunks) == "oneone"
     assert finish_of(chunks) == "stop"
+
+
+# Anything at all
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**70)
+    | st.floats()
+    | st.sampled_from(["", "a", "\ud800", "{", '{"a":'])
+    | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "a"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+INDICES = st.integers(-1, 3) | JSON_VALUES
+BLOCKS = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", ""])
+        | JSON_VALUES
+    },
+    optional=dict.fromkeys(("text", "thinking", "signature", "data", "id", "name", "input"), JSON_VALUES),
+)
+DELTAS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "thinking", "signature", "input_json", "citations"]).map("{}_delta".format)},
+    optional=dict.fromkeys(("text", "thinking", "signature", "partial_json"), JSON_VALUES),
+)
+ENDINGS = st.fixed_dictionaries(
+    {"stop_reason": st.sampled_from(["end_turn", "pause_turn", "tool_use", "refusal"]) | JSON_VALUES},
+    optional={"stop_details": JSON_VALUES},
+)
+EVENTS = st.one_of(
+    st.builds(
+        lambda i, b: {"type": "content_block_start", "index": i, "content_block": b}, INDICES, BLOCKS | JSON_VALUES
+    ),
+    st.builds(lambda i, d: {"type": "content_block_delta", "index": i, "delta": d}, INDICES, DELTAS | JSON_VALUES),
+    st.builds(lambda i: {"type": "content_block_stop", "index": i}, INDICES),
+    st.builds(lambda d, u: {"type": "message_delta", "delta": d, "usage": u}, ENDINGS | JSON_VALUES, JSON_VALUES),
+    st.builds(lambda m: {"type": "message_start", "message": m}, JSON_VALUES),
+    st.sampled_from([{"type": "message_stop"}, {"type": "ping"}, {"type": "error"}]),
+    JSON_VALUES,
+)
+LINES = EVENTS.map(lambda value: b"data: " + json.dumps(value).encode() + b"\n\n") | st.binary(max_size=6)
+
+
+@given(legs=st.lists(st.lists(LINES, max_size=12), min_size=1, max_size=3), size=st.integers(1, 60))
+def test_no_stream_however_broken_raises_or_ends_twice(legs: list[list[bytes]], size: int) -> None:
+    stream = MessagesStream(HOST)
+    # Outside of the suite nothing holds its warnings back.
+    stream._warned = True
+    chunks: list[Chunk] = []
+    for leg in legs:
+        data = b"".join(leg)
+        chunks += read_on(stream, *(data[at : at + size] for at in range(0, len(data), size)))
+        assert stream.over
+        body = stream.resume(BODY)
+        if body is None:
+            break
+        assert json.loads(body)["messages"][0]["role"] == "user"
+    ends = [chunk for chunk in chunks if isinstance(chunk, Finished)]
+    assert len(ends) <= 1
+    assert not ends or chunks[-1] is ends[0]
+    assert not (ends and stream.failure)
+    opened_calls = [chunk.index for chunk in chunks if isinstance(chunk, ToolCallDelta) and chunk.tool_call_id]
+    assert opened_calls == sorted(opened_calls)
+    for chunk in chunks:
+        if isinstance(chunk, ReasoningEnd):
+            assert json.loads(chunk.opaque)["type"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.prefix_cache import PrefixCache, PrefixCount, RequestPart, request_part
+from holdfast.models.prefix_cache import PrefixCache, PrefixCount, RequestPart, measured, request_part
 
 TEXTS = st.lists(st.binary(min_size=1, max_size=9), max_size=30)
 
@@ -16,11 +16,11 @@ def parts(texts: Iterable[bytes], *, marked: Iterable[int] = ()) -> list[Request
 
 
 def automatic(cache: PrefixCache, texts: Iterable[bytes], *, key: str = "") -> PrefixCount:
-    return cache.count(parts(texts), key=key, needs_marks=False)
+    return cache.count(measured(parts(texts), key=key), needs_marks=False)
 
 
 def marked(cache: PrefixCache, texts: Iterable[bytes], *marks: int) -> PrefixCount:
-    return cache.count(parts(texts, marked=marks), key="", needs_marks=True)
+    return cache.count(measured(parts(texts, marked=marks), key=""), needs_marks=True)
 
 
 def test_automatic_cache_reads_the_longest_beginning_that_it_has_seen() -> None:
@@ -73,7 +73,7 @@ def test_setting_counts_for_no_tokens_and_still_parts_the_prefixes() -> None:
     cache = PrefixCache()
     for setting, read in ((b"on", 0), (b"off", 1), (b"on", 2)):
         given_parts = [RequestPart(b"aaaa"), RequestPart(setting, is_setting=True), RequestPart(b"bbbb")]
-        count = cache.count(given_parts, key="", needs_marks=False)
+        count = cache.count(measured(given_parts, key=""), needs_marks=False)
         assert (count.read, count.total) == (read, 2)
 
 

@@ -148,6 +148,13 @@ def test_images_follow_the_text_of_a_message_and_of_a_tool_result() -> None:
     assert written[1]["output"] == [picture, picture]
 
 
+def test_image_that_the_provider_does_not_take_is_left_out_with_a_line_that_says_so() -> None:
+    drawing, nothing = Image(media_type="image/svg+xml", data=b"<svg/>"), Image(media_type="image/png", data=b"")
+    written = items(UserText("look", (drawing, nothing)))[0]["content"]
+    assert [part["type"] for part in written] == ["input_text"] * 3
+    assert written[1]["text"] == "[An image of the type image/svg+xml was left out: this model does not take it.]"
+
+
 def test_model_without_images_gets_a_line_that_says_so() -> None:
     conversation = (UserText("look", (PNG,)), ToolOutcome(ToolCallId("call_1"), "", (PNG, PNG)))
     body = sent(ModelRequest(messages=conversation), takes_images=False)
@@ -160,6 +167,11 @@ def test_ids_of_other_providers_are_mapped_and_stay_paired() -> None:
     written = items(AssistantTurn("", (odd,)), ToolOutcome(ToolCallId("functions.view:0"), "r"))
     assert written[0]["call_id"] == written[1]["call_id"]
     assert written[0]["call_id"].startswith("call_")
+
+
+def test_call_by_an_impossible_name_is_sent_by_a_possible_one() -> None:
+    uses = tuple(ToolUse(ToolCallId(str(n)), name, "{}") for n, name in enumerate(("a.b c", "", "n" * 70, "ok-1_A")))
+    assert [item["name"] for item in items(AssistantTurn("", uses))] == ["a_b_c", "unnamed", "n" * 64, "ok-1_A"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.models import streamed_answer
 from holdfast.models.chat_failure import ModelEndpoint
+from holdfast.models.kept_reasoning import MAX_KEPT_CHARACTERS
 from holdfast.models.model import (
     Chunk,
     Finished,
@@ -423,3 +424,10 @@ def test_malformed_parts_of_the_end_lose_only_themselves() -> None:
 
 def test_reasoning_without_any_call_is_an_answer() -> None:
     assert reasoning_of(answer(added(0, THOUGHT), summary(0, "hm"), done(0, THOUGHT), ended("incomplete"))) == "hm"
+
+
+def test_endless_reasoning_is_not_kept() -> None:
+    thoughts = [{**THOUGHT, "id": f"rs_{n}", "encrypted_content": "x" * 1_000_000} for n in range(6)]
+    chunks = answer(*(done(n, thought) for n, thought in enumerate(thoughts)), ended())
+    assert sum(isinstance(chunk, ReasoningEnd) for chunk in chunks) == MAX_KEPT_CHARACTERS // 1_000_000 - 1
+    assert finish_of(chunks) == "stop"

@@ -11,9 +11,6 @@ from holdfast.models.messages_request import encode_request
 from holdfast.models.messages_stream import MessagesStream
 from holdfast.models.model import ModelRequest
 
-BASE_URL: Final = "https://api.anthropic.com/v1"
-"""The provider's own address."""
-
 API_VERSION: Final = "2026-10-21"
 """The version of the API that this wire was written for: the one that the provider's own clients name."""
 

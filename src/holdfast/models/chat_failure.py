@@ -71,6 +71,12 @@ API_NAMES: Final = {
 }
 """The API at each path, in words for people."""
 
+_NO_ROUTE: Final = re.compile(
+    "not found|no route|invalid url|unexpected endpoint|unknown endpoint|method not allowed|cannot post",
+    re.IGNORECASE,
+)
+"""The words of servers for a path that they don't have."""
+
 _TRY_AGAIN: Final = re.compile(r"try again in (\d+(?:\.\d+)?) ?(ms|s)\b", re.IGNORECASE)
 """The backoff in a rate limit that arrives in the middle of an answer, where no header can carry it."""
 
@@ -144,7 +150,7 @@ class ModelEndpoint:
         """The error for a response with this HTTP status and body."""
         error = _error_in(body)
         said = _plain_text(body) if error is None else error
-        if status in (404, 405) and "model" not in _sentence_of(said).lower():
+        if status in (404, 405) and _means_no_route(_sentence_of(said)):
             return self._wrong_api(f"has nothing at {self.path}", status=status)
         return self._failure(status, said, code=_code_of(error), retry_after_seconds=retry_after_seconds)
 
@@ -240,6 +246,11 @@ def _error_in(body: bytes) -> Any:
     if isinstance(value, dict):
         return value.get("error") or value
     return value
+
+
+def _means_no_route(said: str) -> bool:
+    """Whether a server says with a 404 that it lacks the path, and not the model or anything else."""
+    return not said or ("model" not in said.lower() and _NO_ROUTE.search(said) is not None)
 
 
 def _try_again_seconds(error: Any) -> float | None:

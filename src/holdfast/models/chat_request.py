@@ -113,8 +113,7 @@ def encode_messages(messages: Sequence[ContextMessage], form: MessageForm = PLAI
     written = _ChatMessages(form)
     for message in messages:
         written.add(message)
-    written.mark(marks)
-    return b"[%b]" % b",".join(map(to_bytes, written.whole()))
+    return b"[%b]" % b",".join(map(to_bytes, written.finish(marks)))
 
 
 def encode_request(
@@ -176,21 +175,22 @@ class _ChatMessages:
         self._messages.append(self._message(message))
         self._ends.append(len(self._messages))
 
-    def mark(self, indices: Iterable[int]) -> None:
-        """Mark the text of each of these neutral messages or, if it has none, the last text before it."""
-        for index in indices:
+    def finish(self, marks: Iterable[int]) -> list[_Message]:
+        """All messages, with a mark on the text of each of these neutral messages or, if it has none, on the last text
+        before it."""
+        self._flush_images()
+        if self._ends:
+            self._ends[-1] = len(self._messages)
+        for index in marks:
             before = self._messages[: self._ends[index]] if 0 <= index < len(self._ends) else []
             text = next((text for message in reversed(before) if (text := _last_text(message))), None)
             if text is not None:
                 text.cache_control = _CacheMark()
-
-    def whole(self) -> list[_Message]:
-        self._flush_images()
         return self._messages
 
     def _flush_images(self) -> None:
         if self._tool_images:
-            self._messages.append(_User(_parts(TOOL_IMAGES, self._tool_images)))
+            self._messages.append(_User(self._parts(TOOL_IMAGES, self._tool_images)))
             self._tool_images = []
 
     def _message(self, message: ContextMessage) -> _Message:
@@ -198,7 +198,7 @@ class _ChatMessages:
             case SystemText(text):
                 return _System(self._content(text))
             case UserText(text, images) if images and self._form.takes_images:
-                return _User(_parts(text, images))
+                return _User(self._parts(text, images))
             case UserText(text, images):
                 return _User(self._content(with_image_note(text, images)))
             case AssistantTurn():
@@ -229,15 +229,16 @@ class _ChatMessages:
         # An empty part can't carry a mark: Claude's providers refuse it.
         return [_Text(text)] if self._form.takes_cache_marks and text else text
 
+    def _parts(self, text: str, images: Sequence[Image]) -> list[_Text | _Picture]:
+        texts = [_Text(text)] if text else []
+        pictures = [_Picture(_Url(_data_url(image))) for image in images]
+        # Only text can carry a mark: what stands after it would not be cached.
+        return [*pictures, *texts] if self._form.takes_cache_marks else [*texts, *pictures]
+
 
 def _last_text(message: _Message) -> _Text | None:
     parts = message.content if isinstance(message.content, list) else ()
     return next((part for part in reversed(parts) if isinstance(part, _Text) and part.text), None)
-
-
-def _parts(text: str, images: Sequence[Image]) -> list[_Text | _Picture]:
-    pictures = [_Picture(_Url(_data_url(image))) for image in images]
-    return [_Text(text), *pictures] if text else [*pictures]
 
 
 def _data_url(image: Image) -> str:

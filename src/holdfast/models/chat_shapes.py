@@ -69,7 +69,8 @@ class Completion(msgspec.Struct, gc=False):
     usage: ChatUsage | None = None
     error: Any = None
     type: Any = None
-    object: Any = None
+    output: Any = None
+    """Only answers of other APIs have a type or an output."""
 
 
 decode = msgspec.json.Decoder(Completion).decode

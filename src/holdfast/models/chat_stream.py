@@ -16,7 +16,6 @@ from holdfast.models.chat_shapes import (
     ChatDelta,
     ChatToolCall,
     ChatUsage,
-    Choice,
     Completion,
     decode,
     decode_leniently,
@@ -77,48 +76,49 @@ class ChatStream(StreamedAnswer):
             self._usage = completion.usage
         if completion.error:
             return self._fail(self._endpoint.from_error(completion.error))
-        if completion.choices:
-            self._answered = True
-            for place, choice in enumerate(completion.choices):
-                self._take_choice(place if choice.index is None else choice.index, choice)
-        elif not self._answered:
-            self._take_foreign(completion)
+        if not completion.choices:
+            return None if self._answered else self._take_foreign(completion)
+        self._answered = True
+        # Some servers split one answer over several choices, such as text in the first and tool calls in the second. No
+        # call asks for alternatives.
+        for place, choice in enumerate(completion.choices):
+            index = place if choice.index is None else choice.index
+            delta = choice.delta or choice.message
+            if delta is not None:
+                self._choices.add(index)
+                self._take_delta(delta, index)
+            if choice.finish_reason:
+                self._finished_choices.add(index)
+                self._take_finish_reason(choice.finish_reason)
         return None
 
     def _take_foreign(self, completion: Completion) -> None:
         """Fail if this is an answer of another API."""
         kind = completion.type if isinstance(completion.type, str) else ""
-        if kind.startswith("response.") or completion.object == "response":
+        if kind.startswith("response.") or completion.output is not None:
             self._fail(self._endpoint.other_api("/responses"))
         elif kind in ("message_start", "message"):
             self._fail(self._endpoint.other_api("/messages"))
 
-    def _take_choice(self, index: int, choice: Choice) -> None:
-        """Take a part of the answer. Some servers split one answer over several choices, such as text in the first and
-        tool calls in the second; no call asks for alternatives."""
-        delta = choice.delta or choice.message
-        if delta is not None:
-            self._choices.add(index)
-            self._take_delta(delta, index)
-        if choice.finish_reason:
-            self._finished_choices.add(index)
-            self._take_finish_reason(choice.finish_reason)
-
     def _take_delta(self, delta: ChatDelta, choice: int) -> None:
-        if delta.reasoning_content is not None:
-            self._reasoning.take_content(delta.reasoning_content)
-        # OpenRouter sends the same text in `reasoning` and in `reasoning_details`: show only the first that is present.
-        if reasoning := delta.reasoning or delta.reasoning_content:
-            self._batch.add(ReasoningDelta, reasoning)
-        elif delta.reasoning_details:
-            self._show_reasoning_details(delta.reasoning_details)
-        if isinstance(delta.reasoning_details, list):
-            self._reasoning.take_details(delta.reasoning_details)
+        if delta.reasoning or delta.reasoning_content is not None or delta.reasoning_details:
+            self._take_reasoning(delta)
         if text := delta.content or delta.refusal:
             self._batch.add(TextDelta, text)
         if delta.tool_calls:
             for call in delta.tool_calls:
                 self._tool_calls.take(call, choice, self._batch)
+
+    def _take_reasoning(self, delta: ChatDelta) -> None:
+        if delta.reasoning_content is not None:
+            self._reasoning.take_content(delta.reasoning_content)
+        if isinstance(delta.reasoning_details, list):
+            self._reasoning.take_details(delta.reasoning_details)
+        # OpenRouter sends the same text in `reasoning` and in `reasoning_details`: show only the first that is present.
+        if reasoning := delta.reasoning or delta.reasoning_content:
+            self._batch.add(ReasoningDelta, reasoning)
+        elif delta.reasoning_details:
+            self._show_reasoning_details(delta.reasoning_details)
 
     def _take_finish_reason(self, reason: str) -> None:
         if reason == "error":

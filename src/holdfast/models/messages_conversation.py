@@ -23,6 +23,7 @@ from holdfast.models.messages_parts import (
     ToolUsePart,
     image_part,
     input_of,
+    name_of,
     returned_part,
 )
 from holdfast.models.model import AssistantTurn, ContextMessage, SystemText, ToolOutcome, UserText
@@ -130,7 +131,7 @@ class SentConversation:
 
     def _calls(self, turn: AssistantTurn, begin: int, end: int) -> list[Part]:
         return [
-            ToolUsePart(self._ids.of_call(use.tool_call_id), use.name, input_of(use.arguments))
+            ToolUsePart(self._ids.of_call(use.tool_call_id), name_of(use.name), input_of(use.arguments))
             for use in turn.tool_calls[begin:end]
         ]
 

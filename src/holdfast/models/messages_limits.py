@@ -32,6 +32,7 @@ BYTES_PER_TOKEN: Final = 4
 
 _VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?![\d])")
 _LAST_WITH_BUDGET: Final = (4, 6)
+_ALWAYS_THINKS: Final = re.compile(r"claude-mythos")
 _WITHOUT_VERSION: Final = re.compile(r"claude-[a-z]+-(?:preview|latest)")
 
 
@@ -51,9 +52,9 @@ def output_settings(
     limit = info.max_output or MOST_MAX_TOKENS
     wanted = request.max_tokens or min(info.max_output or DEFAULT_MAX_TOKENS, MOST_MAX_TOKENS, _room(info, sent_bytes))
     budget = _budget(request) if info.takes_thinking else None
-    if budget == 0:
+    if budget == 0 and not _ALWAYS_THINKS.search(model.lower()):
         return {"max_tokens": min(wanted, limit), "thinking": {"type": "disabled"}}
-    if budget is None:
+    if not budget:
         return {"max_tokens": min(wanted, limit)}
     if not takes_budget(model):
         effort = next((effort for most, effort in EFFORTS if budget <= most), "high")

@@ -1,5 +1,6 @@
 """The parts of a call in Anthropic's Messages: what stands in a message, and the mark for the provider's cache."""
 
+import re
 from base64 import b64encode
 from typing import Final, Literal
 
@@ -15,6 +16,11 @@ IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/w
 
 THINKING: Final = ("thinking", "redacted_thinking")
 """The parts that hold reasoning."""
+
+
+MAX_NAME_CHARACTERS: Final = 128
+_NAME: Final = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
+_NO_NAME: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Mark(msgspec.Struct, frozen=True, tag_field="type", tag="ephemeral"):
@@ -114,6 +120,12 @@ def image_part(image: Image) -> ImagePart | TextPart:
         kind = "".join(letter for letter in image.media_type if letter.isprintable())
         return TextPart(f"[An image of the type {kind or 'unknown'} was left out: this model does not take it.]")
     return ImagePart(ImageSource(image.media_type, b64encode(image.data).decode()))
+
+
+def name_of(tool: str) -> str:
+    """The name of a tool that was called. A model may have called one by a name that no tool can have; every later call
+    would be refused for it."""
+    return tool if _NAME.fullmatch(tool) else _NO_NAME.sub("_", tool)[:MAX_NAME_CHARACTERS] or "unnamed"
 
 
 def input_of(arguments: str) -> msgspec.Raw:

@@ -5,8 +5,8 @@ their parts up to the first one that differs by a byte. Some providers remember 
 others nothing is remembered or found but at the marks that the request carries.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -48,39 +48,69 @@ class PrefixCount(msgspec.Struct, frozen=True, kw_only=True):
         return self.read + self.written + self.uncached
 
 
+class MeasuredRequest(msgspec.Struct, frozen=True):
+    """A request as a cache sees it."""
+
+    prefixes: list[bytes]
+    """The hash of each beginning: after the first part, after the second, and so on."""
+    ends: list[int]
+    """The tokens up to each part, from none."""
+    marks: list[int]
+    """The number of parts up to each mark."""
+
+    @property
+    def tokens(self) -> int:
+        return self.ends[-1]
+
+
+def measured(parts: Sequence[RequestPart], *, key: str) -> MeasuredRequest:
+    """Measure a request. Requests with different keys share nothing. Pure, and long for a long conversation."""
+    whole = blake2b(key.encode(), digest_size=16)
+    prefixes = []
+    ends = [0]
+    for part in parts:
+        # With its length, so that no two lists of parts have the same bytes.
+        whole.update(b"\0%d\0%b" % (len(part.encoded), part.encoded))
+        prefixes.append(whole.digest())
+        ends.append(ends[-1] + part.tokens)
+    return MeasuredRequest(prefixes, ends, [at for at, part in enumerate(parts, 1) if part.is_marked])
+
+
 class PrefixCache:
     """The beginnings that were seen, bounded by number. The order of calls alone decides what it answers."""
 
     def __init__(self, *, max_prefixes: int = MAX_PREFIXES) -> None:
         self._max_prefixes = max_prefixes
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._known: dict[bytes, None] = {}
 
-    def count(self, parts: Sequence[RequestPart], *, key: str, needs_marks: bool) -> PrefixCount:
-        """Count a request, and remember its beginnings. Requests with different keys share nothing."""
-        prefixes = list(_prefixes(parts, key))
-        ends = [0]
-        for part in parts:
-            ends.append(ends[-1] + part.tokens)
-        last = len(parts)
-        marks = [at for at, part in enumerate(parts, 1) if part.is_marked] if needs_marks else list(range(1, last + 1))
-        reach = MAX_LOOK_BACK if needs_marks else 1
-        found = max((self._found(prefixes, mark, reach) for mark in marks), default=0)
-        for mark in marks:
-            self._remember(prefixes[mark - 1])
+    def count(self, request: MeasuredRequest, *, needs_marks: bool) -> PrefixCount:
+        """Count a request, and remember its beginnings: all of them or, if it `needs_marks`, those at its marks."""
+        prefixes, ends = request.prefixes, request.ends
+        if needs_marks:
+            found = max((self._found_from(prefixes, mark) for mark in request.marks), default=0)
+            cached = max(request.marks, default=0)
+            self._remember([prefixes[mark - 1] for mark in request.marks])
+        else:
+            found = next((end for end in range(len(prefixes), 0, -1) if prefixes[end - 1] in self._known), 0)
+            cached = len(prefixes)
+            self._remember(prefixes)
         # What an earlier call had in the cache is not written again.
-        cached = max(marks, default=0)
-        return PrefixCount(read=ends[found], written=ends[cached] - ends[found], uncached=ends[last] - ends[cached])
+        return PrefixCount(read=ends[found], written=ends[cached] - ends[found], uncached=ends[-1] - ends[cached])
 
-    def _found(self, prefixes: Sequence[bytes], mark: int, reach: int) -> int:
-        """The number of parts of the longest known beginning that ends at most `reach` parts before the mark."""
-        ends = range(mark, max(mark - reach, 0), -1)
+    def _found_from(self, prefixes: Sequence[bytes], mark: int) -> int:
+        """The number of parts of the longest known beginning that the mark finds."""
+        ends = range(mark, max(mark - MAX_LOOK_BACK, 0), -1)
         return next((end for end in ends if prefixes[end - 1] in self._known), 0)
 
-    def _remember(self, prefix: bytes) -> None:
-        self._known[prefix] = None
-        self._known.move_to_end(prefix)
-        while len(self._known) > self._max_prefixes:
-            self._known.popitem(last=False)
+    def _remember(self, prefixes: Sequence[bytes]) -> None:
+        for prefix in prefixes:
+            if prefix in self._known:
+                del self._known[prefix]
+        self._known.update(dict.fromkeys(prefixes))
+        excess = len(self._known) - self._max_prefixes
+        if excess > 0:
+            for prefix in list(itertools.islice(self._known, excess)):
+                del self._known[prefix]
 
 
 def request_part(encoded: bytes) -> RequestPart:
@@ -103,12 +133,3 @@ def _unmark(value: Any) -> bool:
 
 def estimated_tokens(size: int) -> int:
     return -(-size // BYTES_PER_TOKEN)
-
-
-def _prefixes(parts: Sequence[RequestPart], key: str) -> Iterator[bytes]:
-    """The hash of each beginning: after the first part, after the second, and so on."""
-    whole = blake2b(key.encode(), digest_size=16)
-    for part in parts:
-        # With its length, so that no two lists of parts have the same bytes.
-        whole.update(b"\0%d\0%b" % (len(part.encoded), part.encoded))
-        yield whole.digest()

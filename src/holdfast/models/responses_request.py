@@ -19,6 +19,7 @@ from holdfast.models.call_ids import CallIds
 from holdfast.models.chat_request import EFFORTS
 from holdfast.models.image_note import with_image_note
 from holdfast.models.info import ModelInfo
+from holdfast.models.messages_parts import IMAGE_TYPES
 from holdfast.models.model import (
     AssistantTurn,
     ContextMessage,
@@ -36,6 +37,11 @@ MAX_CACHE_KEY_CHARACTERS: Final = 64
 
 MIN_OUTPUT_TOKENS: Final = 16
 """The smallest `max_output_tokens` that OpenAI takes."""
+
+MAX_NAME_CHARACTERS: Final = 64
+"""The longest name that a tool may have."""
+
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 _LEAST_EFFORTS: Final = (
     (re.compile(r"o\d|gpt-5-codex"), "low"),
@@ -145,8 +151,15 @@ def _content(text: str, images: Sequence[Image], takes_images: bool) -> _Content
         return text
     if not takes_images:
         return with_image_note(text, images)
-    pictures = [_InputImage(f"data:{image.media_type};base64,{b64encode(image.data).decode()}") for image in images]
+    pictures = map(_picture, images)
     return [_InputText(text), *pictures] if text else [*pictures]
+
+
+def _picture(image: Image) -> _InputImage | _InputText:
+    if image.media_type in IMAGE_TYPES and image.data:
+        return _InputImage(f"data:{image.media_type};base64,{b64encode(image.data).decode()}")
+    kind = "".join(filter(str.isprintable, image.media_type))
+    return _InputText(f"[An image of the type {kind or 'unknown'} was left out: this model does not take it.]")
 
 
 def _answer(turn: AssistantTurn, ids: CallIds, source: str) -> list[_Item]:
@@ -164,7 +177,7 @@ def _ordered(turn: AssistantTurn, ids: CallIds, reasoning: Iterable[Reasoning]) 
         if text := turn.text[at : piece.text_before]:
             yield _Message("assistant", text, phase)
         for use in turn.tool_calls[called : piece.calls_before]:
-            yield _FunctionCall(ids.of_call(use.tool_call_id), use.name, use.arguments)
+            yield _FunctionCall(ids.of_call(use.tool_call_id), _name(use.name), use.arguments)
         at, called = max(at, piece.text_before), max(called, piece.calls_before)
         phase = msgspec.UNSET
         match kept_item(piece.opaque):
@@ -174,3 +187,9 @@ def _ordered(turn: AssistantTurn, ids: CallIds, reasoning: Iterable[Reasoning]) 
                 yield item
             case _:
                 pass
+
+
+def _name(tool: str) -> str:
+    """The name of a tool that was called. A model may have called one by a name that no tool can have; every later call
+    would be refused for it."""
+    return _NO_NAME.sub("_", tool)[:MAX_NAME_CHARACTERS] or "unnamed"

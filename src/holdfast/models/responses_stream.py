@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.events.codec import to_bytes
 from holdfast.models.chat_failure import ModelEndpoint
+from holdfast.models.kept_reasoning import MAX_KEPT_CHARACTERS
 from holdfast.models.lenient_decoder import decode_leniently
 from holdfast.models.model import Chunk, Finished, ReasoningDelta, ReasoningEnd, TextDelta, ToolCallDelta
 from holdfast.models.responses_shapes import (
@@ -47,6 +48,7 @@ class ResponsesStream(StreamedAnswer):
         self._shown: set[Place] = set()
         """The items of which a part was shown as it arrived."""
         self._done: set[Place] = set()
+        self._kept_characters = 0
         self._last: type[TextDelta] | type[ReasoningDelta] | None = None
         """The kind of the last block, as long as it can still grow."""
 
@@ -166,7 +168,8 @@ class ResponsesStream(StreamedAnswer):
         self._done.add(place)
         if place not in self._shown:
             self._show_whole(place, item)
-        if item.goes_back:
+        self._kept_characters += len(raw) if item.goes_back else 0
+        if item.goes_back and self._kept_characters <= MAX_KEPT_CHARACTERS:
             self._end(bytes(raw).decode("utf-8", "replace"))
 
     def _show_whole(self, place: Place, item: OutputItem) -> None:

@@ -127,8 +127,8 @@ def following_facts(item: dict[str, Any] | None) -> tuple[str, ...]:
     match item:
         case {"type": "message", "content": [{"text": str(text)}]}:
             return ("message", text)
-        case {"type": "function_call", "call_id": str(call_id), "name": str(name), "arguments": str(arguments)}:
-            return ("function_call", call_id, name, arguments)
+        case {"type": "function_call", "call_id": str(call_id), "arguments": str(arguments)}:
+            return ("function_call", call_id, arguments)
         case {"type": "reasoning", "id": str(item_id)}:
             return ("reasoning", item_id)
         case _:
@@ -258,7 +258,7 @@ def _facts(item: _Item | None) -> tuple[str, ...]:
         case _Message(role="assistant"):
             return ("message", _text(item.content))
         case _FunctionCall():
-            return ("function_call", item.call_id, item.name, item.arguments)
+            return ("function_call", item.call_id, item.arguments)
         case _Reasoning():
             return ("reasoning", item.id)
         case _:

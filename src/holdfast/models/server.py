@@ -16,8 +16,9 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from holdfast.events.codec import to_bytes
+from holdfast.large_work import beside_if_large
 from holdfast.models.model import Finished, ReasoningDelta, TextDelta, TokenUsage, ToolCallDelta
-from holdfast.models.prefix_cache import PrefixCache, PrefixCount, estimated_tokens
+from holdfast.models.prefix_cache import MeasuredRequest, PrefixCache, PrefixCount, estimated_tokens, measured
 from holdfast.models.scripted import Failure, FailureKind, Gate, Script, ScriptedAnswer, ScriptedModel, to_error
 from holdfast.models.served_chat import ServedChat
 from holdfast.models.served_messages import ServedMessages
@@ -128,7 +129,7 @@ class ModelServer:
         self.requests.append(body)
         self.headers.append(headers)
         try:
-            call = protocol.read(body, headers)
+            call, measure = await beside_if_large(len(body), lambda: _read(protocol, body, headers))
             self._check_window(protocol, call)
         except CallRefused as refusal:
             return _refusal(protocol, refusal)
@@ -139,7 +140,7 @@ class ModelServer:
             await asyncio.sleep(scripted.delay_seconds)
         if scripted.failure is not None and scripted.refused:
             return _refusal(protocol, self._scripted_refusal(protocol, call, scripted.failure))
-        answer = self._answer(call, scripted)
+        answer = self._answer(call, scripted, measure)
         if call.streams:
             return await self._stream(protocol, request, call, scripted, answer)
         return await self._whole(protocol, request, call, scripted, answer)
@@ -171,8 +172,8 @@ class ModelServer:
         answer = self._model.answer(call.conversation, resumes=call.resumed is not None)
         return answer.leg(call.resumed) if call.may_pause else answer
 
-    def _answer(self, call: ServedCall, scripted: ScriptedAnswer) -> ServedAnswer:
-        count = self._cache.count(call.parts, key=f"{call.model}\0{call.cache_key}", needs_marks=call.needs_marks)
+    def _answer(self, call: ServedCall, scripted: ScriptedAnswer, measure: MeasuredRequest) -> ServedAnswer:
+        count = self._cache.count(measure, needs_marks=call.needs_marks)
         self.counts.append(count)
         usage = next((chunk for chunk in scripted.closing if isinstance(chunk, TokenUsage)), None)
         reason: str = next(chunk.reason for chunk in scripted.closing if isinstance(chunk, Finished))
@@ -253,6 +254,11 @@ def _print_addresses(url: str) -> None:
     width = max(len(protocol.name) for protocol in PROTOCOLS)
     lines = (f"  {protocol.name:{width}}  POST {url}{protocol.path}" for protocol in PROTOCOLS)
     print("\n".join((f"The scripted model answers at {url}", *lines)), flush=True)
+
+
+def _read(protocol: ServedProtocol, body: bytes, headers: Mapping[str, str]) -> tuple[ServedCall, MeasuredRequest]:
+    call = protocol.read(body, headers)
+    return call, measured(call.parts, key=f"{call.model}\0{call.cache_key}")
 
 
 async def _break_off(request: web.Request, failure: Failure) -> web.StreamResponse:
