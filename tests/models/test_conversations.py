@@ -223,8 +223,8 @@ async def test_failure_of_the_responses_is_read(kind: FailureKind, code: str, re
 
 async def test_silence_of_the_responses_is_a_timeout() -> None:
     async with ModelServer(failing("hang", after=1)) as server:
-        wire = WIRES["responses"]()
-        async with HttpModel(wire, base_url=server.url, name="m", read_timeout_seconds=0.05) as model:
+        wire, patience = WIRES["responses"](), ModelPatience(silence_seconds=0.05)
+        async with HttpModel(wire, base_url=server.url, name="m", patience=patience) as model:
             chunks, error = await failed_answer_of(model, asking())
     assert error.code == "model_timeout"
     assert text_of(chunks) == "one"
