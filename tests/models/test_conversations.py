@@ -11,6 +11,7 @@ import pytest
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
 from holdfast.models.anthropic_messages import AnthropicMessages
+from holdfast.models.call_wait import ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.http_model import HttpModel, ModelWire
 from holdfast.models.info import ModelInfo
