@@ -619,8 +619,8 @@ def turn_limits(config: Config) -> TurnLimits:
 
 def model_settings(config: Config) -> "ModelSettings":
     """How models are opened, beside their addresses and keys."""
+    from holdfast.models.call_wait import ModelPatience
     from holdfast.models.catalogue import ModelSettings  # deferred: importing HTTP is slow
-    from holdfast.models.http_model import ModelPatience
 
     return ModelSettings(
         wire=config.model_wire,

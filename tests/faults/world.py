@@ -26,8 +26,9 @@ from holdfast.events.request import (
 from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnEnded, TurnStarted
 from holdfast.live.live import Delta
+from holdfast.models.call_wait import ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
-from holdfast.models.http_model import HttpModel, ModelPatience
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import Model
 from holdfast.models.scripted import Gate as ModelGate
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel

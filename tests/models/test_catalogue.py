@@ -5,9 +5,10 @@ import json
 import pytest
 
 from holdfast.models.address import host_of
+from holdfast.models.call_wait import ModelPatience
 from holdfast.models.catalogue import STANDARD, ModelSettings, open_model, thinking_field
 from holdfast.models.errors import ModelKeyMissing, ModelNotUsable, UnknownModel
-from holdfast.models.http_model import HttpModel, ModelPatience
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelRequest, UserText
 from holdfast.models.providers import PROVIDERS, Wire
 from holdfast.models.scripted import Reply, Rule, Script

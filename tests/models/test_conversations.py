@@ -11,6 +11,7 @@ import pytest
 from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
 from holdfast.models.anthropic_messages import AnthropicMessages
+from holdfast.models.call_wait import ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.http_model import HttpModel, ModelWire
 from holdfast.models.info import ModelInfo
@@ -223,8 +224,8 @@ async def test_failure_of_the_responses_is_read(kind: FailureKind, code: str, re
 
 async def test_silence_of_the_responses_is_a_timeout() -> None:
     async with ModelServer(failing("hang", after=1)) as server:
-        wire = WIRES["responses"]()
-        async with HttpModel(wire, base_url=server.url, name="m", read_timeout_seconds=0.05) as model:
+        wire, patience = WIRES["responses"](), ModelPatience(silence_seconds=0.05)
+        async with HttpModel(wire, base_url=server.url, name="m", patience=patience) as model:
             chunks, error = await failed_answer_of(model, asking())
     assert error.code == "model_timeout"
     assert text_of(chunks) == "one"

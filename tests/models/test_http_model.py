@@ -15,10 +15,11 @@ import msgspec
 import pytest
 
 from holdfast.models.anthropic_messages import AnthropicMessages
+from holdfast.models.call_wait import ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.cost import cost_of
 from holdfast.models.errors import BadBaseUrl, ModelNotUsable
-from holdfast.models.http_model import HttpModel, ModelPatience, ModelWire
+from holdfast.models.http_model import HttpModel, ModelWire
 from holdfast.models.info import ModelInfo, TokenPrice, TokenRates
 from holdfast.models.model import ModelError, TextDelta, TokenUsage
 from holdfast.models.openai_responses import OpenAIResponses

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.models.address import host_of
 from holdfast.models.anthropic_messages import AnthropicMessages
+from holdfast.models.call_wait import STANDARD_PATIENCE, ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.chat_failure import Origin
 from holdfast.models.chat_request import MaxTokensField, ThinkingField
@@ -18,7 +19,7 @@ from holdfast.models.copilot_endpoint import PREFIX, URL_VARIABLE, CopilotEndpoi
 from holdfast.models.demo import demo_model
 from holdfast.models.errors import ModelKeyMissing, UnknownModel
 from holdfast.models.facts import NOTHING, OPENROUTER, info_of
-from holdfast.models.http_model import STANDARD_PATIENCE, HttpModel, ModelPatience, ModelWire
+from holdfast.models.http_model import HttpModel, ModelWire
 from holdfast.models.info import ModelInfo
 from holdfast.models.openai_responses import OpenAIResponses
 from holdfast.models.providers import POSSIBLE, PROVIDERS, KnownProvider, Wire, base_url_of, is_own_address

@@ -13,10 +13,11 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.models.address import host_of
+from holdfast.models.call_wait import STANDARD_PATIENCE, ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.chat_failure import Origin
 from holdfast.models.facts import NOTHING, info_of
-from holdfast.models.http_model import STANDARD_PATIENCE, HttpModel, ModelPatience
+from holdfast.models.http_model import HttpModel
 from holdfast.models.model import ModelError
 from holdfast.models.stated_facts import StatedFacts, tokens_in, window_of
 

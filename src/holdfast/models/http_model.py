@@ -10,18 +10,17 @@ It imports aiohttp (a fifth of a second): import it only where a model is opened
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 from urllib.parse import urlencode
 
 import aiohttp
-import msgspec
 from multidict import CIMultiDict
 
 from holdfast.large_work import beside_if_large
 from holdfast.models.address import host_of
+from holdfast.models.call_wait import STANDARD_PATIENCE, CallWait, ModelPatience, WaitedTooLong
 from holdfast.models.chat_failure import ModelEndpoint, Origin, retry_after_seconds
 from holdfast.models.cost import priced
 from holdfast.models.errors import BadHeader
@@ -41,22 +40,6 @@ KEEP_ALIVE_SECONDS = 30.0
 
 END_GRACE_SECONDS = 0.1
 """How long to wait for the end of the response after a complete answer, so that the connection can be reused."""
-
-
-T = TypeVar("T")
-
-
-class ModelPatience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a call waits for its model."""
-
-    first_byte_seconds: float = 600.0
-    """Until the answer begins: a local model may read a long conversation for minutes. The headers of a response are
-    not its beginning, because many servers send them before the model has read anything."""
-    silence_seconds: float = 120.0
-    """Between two reads of an answer that has begun."""
-
-
-STANDARD_PATIENCE = ModelPatience()
 
 
 class ModelWire(Protocol):
@@ -172,7 +155,7 @@ class HttpModel:
         try:
             next_body: bytes | None = body
             while next_body is not None:
-                waiting = _Wait(self._patience, endpoint)
+                waiting = CallWait(self._patience, endpoint)
                 sending = self._opened().post(
                     url, data=next_body, headers=request.headers or None, allow_redirects=False
                 )
@@ -202,7 +185,7 @@ class HttpModel:
 
     async def get(self, path: str) -> bytes:
         """GET the path. It carries the same key as a call, and raises the same errors."""
-        waiting = _Wait(self._patience, self._endpoint)
+        waiting = CallWait(self._patience, self._endpoint)
         try:
             getting = self._opened().get(f"{self._base_url}{path}{self._query}", allow_redirects=False)
             async with waiting.response(getting) as response:
@@ -246,7 +229,7 @@ class HttpModel:
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return endpoint.connect_timeout(self._connect_timeout_seconds)
-            case _WaitedTooLong():
+            case WaitedTooLong():
                 return error.failure
             case aiohttp.ClientConnectorCertificateError():
                 return endpoint.unreachable("its certificate is not trusted")
@@ -258,49 +241,7 @@ class HttpModel:
                 return endpoint.cut()
 
 
-class _WaitedTooLong(TimeoutError):
-    def __init__(self, failure: ModelError) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-class _Wait:
-    """The wait of one call for its response: first for its first byte, then from read to read."""
-
-    def __init__(self, patience: ModelPatience, endpoint: ModelEndpoint) -> None:
-        self._patience = patience
-        self._endpoint = endpoint
-        self._first_byte_by = asyncio.get_running_loop().time() + patience.first_byte_seconds
-        self._has_begun = False
-
-    @asynccontextmanager
-    async def response(self, sending: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-        """The response, once its headers are there."""
-        async with AsyncExitStack() as stack:
-            yield await self._limited(stack.enter_async_context(sending))
-
-    async def read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The bytes that have arrived, or the next ones; empty at the end."""
-        # A timer for each read would cost as much as decoding it.
-        data = response.content.read_nowait(-1) or await self._limited(response.content.readany())
-        self._has_begun = self._has_begun or bool(data)
-        return data
-
-    async def _limited(self, work: Awaitable[T]) -> T:
-        patience, has_begun = self._patience, self._has_begun
-        limit = asyncio.timeout(patience.silence_seconds) if has_begun else asyncio.timeout_at(self._first_byte_by)
-        try:
-            async with limit:
-                return await work
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            if has_begun:
-                raise _WaitedTooLong(self._endpoint.silence(patience.silence_seconds)) from None
-            raise _WaitedTooLong(self._endpoint.first_byte_timeout(patience.first_byte_seconds)) from None
-
-
-async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: ModelEndpoint, waiting: _Wait) -> None:
+async def _refuse_failure(response: aiohttp.ClientResponse, endpoint: ModelEndpoint, waiting: CallWait) -> None:
     if response.status != 200:
         body = await _read_all(response, MAX_ERROR_BYTES, waiting)
         wait = retry_after_seconds(response.headers, now=time.time())
@@ -315,7 +256,7 @@ def _whole(answer: StreamedAnswer, body: bytes, endpoint: ModelEndpoint) -> list
     return answer.whole(body)
 
 
-async def _read_all(response: aiohttp.ClientResponse, limit: int, waiting: _Wait) -> bytes:
+async def _read_all(response: aiohttp.ClientResponse, limit: int, waiting: CallWait) -> bytes:
     """The body, or its first `limit` bytes."""
     body = bytearray()
     while len(body) < limit and (data := await waiting.read(response)):

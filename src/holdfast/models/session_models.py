@@ -16,13 +16,14 @@ import msgspec
 
 from holdfast.events.session import Provider
 from holdfast.models import own_provider
+from holdfast.models.call_wait import STANDARD_PATIENCE, ModelPatience
 from holdfast.models.catalogue import STANDARD, ModelSettings, open_model, thinking_field, wire_for
 from holdfast.models.choice import ModelChoice
 from holdfast.models.copilot_endpoint import PREFIX, CopilotEndpoint
 from holdfast.models.credentials import Credentials, ProviderSecrets
 from holdfast.models.errors import ModelNotUsable
 from holdfast.models.facts import info_of
-from holdfast.models.http_model import STANDARD_PATIENCE, HttpModel, ModelPatience
+from holdfast.models.http_model import HttpModel
 from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import Chunk, Model, ModelError, ModelRequest
 
