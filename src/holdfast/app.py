@@ -466,13 +466,14 @@ class Runtime(Home):
         return await self.models.model(choice, self.credentials)
 
     async def _window(self, choice: ModelChoice) -> int | None:
-        """The window of a session's model. A session's own provider is not opened for it: that takes its secrets."""
+        """The window of a session's model; the default for a model that this process can't use. A session's own
+        provider is not opened for it: that takes its secrets."""
         if choice.provider is not None:
             return DEFAULT_WINDOW
         try:
             return (await self._model(choice)).info.window
         except ModelNotUsable:
-            return None
+            return DEFAULT_WINDOW
 
     @property
     def models(self) -> "SessionModels":

@@ -430,12 +430,15 @@ class Conversation:
             return "the server is away, trying again · Ctrl-C leaves"
         if not self.activity.busy:
             tasks = len(self.activity.running_tasks)
-            return f"ready · {_tasks_run(tasks)}" if tasks else "ready"
+            summarising = " · a summary is being made" if self.activity.compaction is not None else ""
+            return (f"ready · {_tasks_run(tasks)}" if tasks else "ready") + summarising
         if self.current_request() is not None:
             return "waits for your answer · Ctrl-C stops"
         if self.activity.open_requests and not self._answered:
             return "waits for a client · Ctrl-C stops"
         tools = ", ".join(one_line(name, 30) for name in self.activity.running_tools.values())
+        if self.activity.waits_for_summary and not tools:
+            return "waits for a summary of the older part · type to add to it · Ctrl-C stops"
         if self.activity.runs_command:
             return f"working: {tools} · Ctrl-B to the background · Ctrl-C stops"
         return f"working{f': {tools}' if tools else ''} · type to add to it · Ctrl-C stops"

@@ -10,6 +10,8 @@ from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.runtime import open_configured_model
 from holdfast.commands.errors import CommandsError, NoSuchCommand
+from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded
 from holdfast.events.event import Event
 from holdfast.events.inbox import Answer
 from holdfast.events.message import Usage
@@ -32,6 +34,7 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     input_tokens: int | None
     output_tokens: int | None
+    cache_read_tokens: int | None
     cost_microdollars: int | None
 
 
@@ -73,8 +76,12 @@ async def usage(home: Home, session_id: str) -> Sequence[CallUsage]:
     return [
         msgspec.convert(reading.body, CallUsage, from_attributes=True)
         async for reading in home.open(session_id).events(follow=False)
-        if isinstance(reading, Event) and isinstance(reading.body, Usage)
+        if isinstance(reading, Event) and _is_use(reading.body)
     ]
+
+
+def _is_use(body: Body) -> bool:
+    return isinstance(body, Usage) or (isinstance(body, CompactionEnded) and body.is_called)
 
 
 async def is_settled(session: AnySession, position: int) -> bool:

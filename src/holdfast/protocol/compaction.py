@@ -55,7 +55,7 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None
     """As the provider counted the last call, with an estimate of what came since; None until a call is counted."""
     window: int | None
-    """The tokens that the session's model takes; None if this process can't use the model."""
+    """The tokens that the session's model takes, as far as it is known; None if nothing is known of models here."""
     percent: int | None
     """The tokens as a percentage of the window; None if either is unknown."""
     compactions: int

@@ -28,7 +28,7 @@ class ContextVerbs(SessionAccess):
 
     async def window(self, key: Key, state: State) -> int | None:
         """The tokens that the session's model takes: as its provider named it when it refused a call, or as the model
-        is known. None if this process can't use the model."""
+        is known. None if nothing is known of models here."""
         model = state.model_now()
         known = await self._find_window(ModelChoice(key=key, name=model, provider=state.provider))
         return None if known is None else min(known, state.windows.get(model or "", known))

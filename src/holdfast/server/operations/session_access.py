@@ -39,7 +39,7 @@ from holdfast.store.store import (
 from holdfast.tools.working_directory import Identify, identity_of
 
 FindWindow = Callable[[ModelChoice], Awaitable[int | None]]
-"""Finds the window of a session's model in tokens; None if this process can't use the model."""
+"""Finds the window of a session's model in tokens; None if nothing is known of models here."""
 
 
 async def no_window(choice: ModelChoice) -> int | None:
