@@ -79,6 +79,10 @@ class SessionAccess:
         self._identify = identify
         self._find_window = find_window
 
+    @property
+    def bounds(self) -> Bounds:
+        return self._bounds
+
     # Reading
 
     async def session(self, key: Key) -> Row:
