@@ -2,6 +2,7 @@
 
 import json
 
+from holdfast.cli.activity import SessionActivity
 from holdfast.cli.context_lines import end_line, outcome_line, start_line
 from holdfast.cli.transcript import Transcript
 from holdfast.events.compaction import CompactionEnded, CompactionStarted
@@ -10,6 +11,7 @@ from holdfast.events.ids import CompactionId, EventId, Position
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Reply, Rule, Script
 from holdfast.protocol.compaction import Compacted
+from holdfast.session.state import Phase
 from tests.cli.processes import Place
 from tests.cli.scripts import model
 
@@ -82,6 +84,19 @@ def test_a_compaction_is_one_line_and_says_what_became_of_the_older_part() -> No
     assert "cancelled" in str(end_line(cancelled))
     assert end_line(CompactionEnded(compaction_id=ID, trigger="manual", success=False, error="rewound")) is None
     assert "stays as it is" in outcome_line(Compacted(compaction_id="c", outcome="failed", error="empty"))
+
+
+def test_a_turn_waits_for_a_summary_only_if_its_context_is_full() -> None:
+    activity = SessionActivity()
+    activity.phase = Phase.BETWEEN_STEPS
+    beside = CompactionStarted(compaction_id=ID, trigger="threshold", up_to=Position(9))
+    waits = CompactionStarted(compaction_id=ID, trigger="full", up_to=Position(9))
+    over = CompactionEnded(compaction_id=ID, trigger="full", success=True, summary="s")
+    found = []
+    for number, body in enumerate((beside, waits, over), 1):
+        activity.take(Event(Position(number), EventId(f"e{number}"), 0, body))
+        found.append((activity.compaction is not None, activity.waits_for_summary))
+    assert found == [(True, False), (True, True), (False, False)]
 
 
 def test_only_a_start_that_people_wait_for_is_shown() -> None:

@@ -2,7 +2,7 @@
 
 from holdfast.cli.context_lines import context_line
 from holdfast.cli.conversation import ChatCommand, Conversation
-from holdfast.cli.home import change_model, tasks_of, usage
+from holdfast.cli.home import change_model, context_of, tasks_of, usage
 from holdfast.cli.lookup import find_message, find_session, find_task
 from holdfast.cli.session_lines import cost, session_line
 from holdfast.cli.sessions import COMPACT_SECONDS
@@ -130,7 +130,7 @@ async def _unpin(chat: Conversation, rest: str) -> None:
 
 async def _usage(chat: Conversation, rest: str) -> None:
     chat.say("note", f"· {cost(await usage(chat.home, chat.session_id))}")
-    if line := context_line(await chat.session.context()):
+    if line := context_line(await context_of(chat.session)):
         chat.say("note", f"· {line}.")
 
 

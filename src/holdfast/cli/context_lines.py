@@ -57,9 +57,11 @@ def pin_line(body: MessagePinned) -> str:
     return f"· Pinned: “{_words(body.content, MAX_PINNED_CHARACTERS)}”"
 
 
-def context_line(context: ContextView) -> str:
+def context_line(context: ContextView | None) -> str:
     """How full the context is, as far as it is known."""
-    parts = []
+    parts: list[str] = []
+    if context is None:
+        return ""
     if context.tokens is not None:
         of = f" of {context.window:,} ({context.percent} %)" if context.window else ""
         parts.append(f"{context.tokens:,} tokens{of} in the context")

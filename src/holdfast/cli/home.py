@@ -16,8 +16,9 @@ from holdfast.events.event import Event
 from holdfast.events.inbox import Answer
 from holdfast.events.message import Usage
 from holdfast.events.request import ExternalToolCompleted, PermissionCompleted, UserInputCompleted
+from holdfast.protocol.compaction import ContextView
 from holdfast.protocol.home import AnySession, Home
-from holdfast.protocol.refusal import Conflict, NotFound
+from holdfast.protocol.refusal import Conflict, Invalid, NotFound
 from holdfast.protocol.task import TaskOutput, TaskView
 from holdfast.server.views.tasks import current_tasks
 from holdfast.store.tasks import TaskRow
@@ -78,6 +79,14 @@ async def usage(home: Home, session_id: str) -> Sequence[CallUsage]:
         async for reading in home.open(session_id).events(follow=False)
         if isinstance(reading, Event) and _is_use(reading.body)
     ]
+
+
+async def context_of(session: AnySession) -> ContextView | None:
+    """How full the session's context is; None from a server that is older and does not say so."""
+    try:
+        return await session.context()
+    except Invalid:
+        return None
 
 
 def _is_use(body: Body) -> bool:

@@ -12,7 +12,7 @@ from holdfast.cli.context_lines import context_line, outcome_line
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import tasks_of, usage
+from holdfast.cli.home import context_of, tasks_of, usage
 from holdfast.cli.lookup import find_message, find_session, folder_of
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
@@ -66,7 +66,7 @@ async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: 
         facts = {
             **msgspec.structs.asdict(session),
             "working_directory": await folder_of(home, session),
-            "context": await home.open(session.id).context(),
+            "context": await context_of(home.open(session.id)),
         }
         print(_json({**facts, "events": shown} if events else facts))
         return
@@ -81,7 +81,7 @@ async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> 
     folder = visible(await folder_of(home, session) or "no folder")
     about = [session.status, f"made {when(session.created_at)}", f"in {folder}"]
     print(", ".join(about) + ". " + cost(await usage(home, session.id)))
-    if line := context_line(await home.open(session.id).context()):
+    if line := context_line(await context_of(home.open(session.id))):
         print(line[0].upper() + line[1:] + ".")
     print()
     transcript = Transcript(hints=hints)

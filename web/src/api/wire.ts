@@ -15,6 +15,18 @@ export interface Answer {
   success?: boolean;
 }
 
+/** The receipt of a compaction that was asked for. */
+export interface Compacted {
+  compaction_id: string;
+  outcome: "accepted" | "compacted" | "compacting" | "failed";
+  tokens_before?: number;
+  tokens_after?: number;
+  removed?: number;
+  summary?: string;
+  error?: "" | "cancelled" | "empty" | "failed" | "nothing_to_compact" | "rewound" | "too_long";
+  message?: string;
+}
+
 /** How full the context of a session is: what its model is sent with the next call. */
 export interface ContextView {
   tokens: number | null;
