@@ -6,8 +6,11 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.models.scripted import Reply, Rule, Script
+from holdfast.events.compaction import CompactionEnded, CompactionStarted
+from holdfast.events.ids import Position
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from tests.faults.processes import Child, child_on
+from tests.faults.world import bodies_of, patience, runtime_on, until
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +43,33 @@ async def test_an_accepted_compaction_is_begun_by_the_next_process(database: Pat
         compacted = await next_one.ask("compact", session="s", wait_seconds=20, **same)
         assert (compacted["outcome"], compacted["summary"]) == ("compacted", "## Goal\nTo note things.")
         assert compactions(await next_one.ask("log", session="s")) == ["start", "complete"]
+
+
+async def test_a_rewind_into_the_part_that_is_being_summarised_ends_the_compaction_in_the_log(database: Path) -> None:
+    async with patience(), runtime_on(database, ScriptedModel(NEVER)) as runtime:
+        session = await runtime.session("s")
+        for number in range(3):
+            await session.run(f"sentence {number}")
+        begun = await session.compact(compaction_id="c")
+        assert begun.outcome in ("accepted", "compacting")
+        started = await until(session, lambda body: isinstance(body, CompactionStarted))
+        assert isinstance(started.body, CompactionStarted)
+        await runtime.operations.rewind(session.key, Position(started.body.up_to - 1))
+        receipt = await session.compact(compaction_id="c", wait_seconds=20)
+        assert (receipt.outcome, receipt.error) == ("failed", "rewound")
+        assert [body.error for body in await bodies_of(session, CompactionEnded)] == ["rewound"]
+        assert (await session.context()).is_compacting is False
+
+
+async def test_the_estimate_in_the_log_is_what_every_fold_takes_for_the_size_of_the_context(database: Path) -> None:
+    async with patience(), runtime_on(database, ScriptedModel(TALK)) as runtime:
+        session = await runtime.session("s")
+        for number in range(3):
+            await session.run(f"sentence {number}")
+        compacted = await session.compact(wait_seconds=20)
+        whole = await runtime.operations.whole_state(session.key)
+        lean = await runtime.operations.state(session.key)
+        assert 0 < compacted.tokens_after == whole.context_tokens(0) == lean.context_tokens(0)
 
 
 async def test_a_summary_whose_process_is_killed_is_made_again_and_the_pin_stays(database: Path) -> None:
