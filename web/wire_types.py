@@ -15,6 +15,7 @@ TARGET: Final = Path(__file__).parent / "src" / "api" / "wire.ts"
 
 USED: Final = (
     "Answer",
+    "Compacted",
     "ErrorBody",
     "EventPage",
     "IdentityView",

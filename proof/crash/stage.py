@@ -56,8 +56,8 @@ class StagedModel(ScriptedModel):
     def info(self) -> ModelInfo:
         return super().info if self._tells_window else UNKNOWN
 
-    def answer(self, messages: Sequence[ContextMessage], *, resumes: bool = False) -> ScriptedAnswer:
-        found = super().answer(messages, resumes=resumes)
+    def answer(self, messages: Sequence[ContextMessage]) -> ScriptedAnswer:
+        found = super().answer(messages)
         self._answers += 1
         first, *rest = found.pieces or (TextDelta(""),)
         if isinstance(first, TextDelta | ReasoningDelta):

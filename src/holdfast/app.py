@@ -31,6 +31,8 @@ from holdfast.live.live import Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
+from holdfast.models.errors import ModelNotUsable
+from holdfast.models.info import DEFAULT_WINDOW
 from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
@@ -164,6 +166,7 @@ class Runtime(Home):
             host=self._node if self.config.is_postgres else None,
             shared_directories=self.config.shared_directories,
             producer=f"holdfast/{__version__}",
+            find_window=self._window,
         )
         self._worker = self._new_worker(store, shell)
         if self._work:
@@ -463,6 +466,16 @@ class Runtime(Home):
         if given is not None and choice.provider is None and choice.name in (None, given.name):
             return given
         return await self.models.model(choice, self.credentials)
+
+    async def _window(self, choice: ModelChoice) -> int | None:
+        """The window of a session's model; the default for a model that this process can't use. A session's own
+        provider is not opened for it: that takes its secrets."""
+        if choice.provider is not None:
+            return DEFAULT_WINDOW
+        try:
+            return (await self._model(choice)).info.window
+        except ModelNotUsable:
+            return DEFAULT_WINDOW
 
     @property
     def models(self) -> "SessionModels":

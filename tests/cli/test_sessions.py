@@ -42,7 +42,7 @@ async def test_json_of_a_session_has_the_fields_that_http_serves(place: Place) -
     shown = json.loads((await place.run("sessions", "show", session, "--json", "--events")).out)
     assert set(listed) == set(SessionView.__struct_fields__)
     assert {name: shown[name] for name in listed} == listed
-    assert set(shown) - set(listed) == {"working_directory", "events"}
+    assert set(shown) - set(listed) == {"working_directory", "context", "events"}
     assert all(set(event) == set(EventView.__struct_fields__) for event in shown["events"])
     assert (listed["id"], listed["head"], listed["pending_requests"]) == (session, len(shown["events"]), 0)
 

@@ -100,6 +100,32 @@ async def test_waiting_messages_are_edited_removed_and_returned(home: Home, tmp_
     assert await reason_of_end(session) == "stopped"
 
 
+async def test_a_conversation_is_compacted_on_request_and_a_pinned_message_stays(home: Home) -> None:
+    session = await home.session()
+    with pytest.raises(Conflict) as refused:
+        await session.compact(wait_seconds=20)
+    assert refused.value.code == "nothing_to_compact"
+    for number in range(4):
+        await session.run(f"good morning {number}", message_id=f"m{number}")
+    await session.pin("m1")
+    await session.pin("m1")
+    compacted = await session.compact(instructions="Keep the mornings.", compaction_id="c", wait_seconds=20)
+    assert (compacted.compaction_id, compacted.outcome, compacted.error) == ("c", "compacted", "")
+    assert compacted.summary
+    assert await session.compact(instructions="Keep the mornings.", compaction_id="c") == compacted
+    context = await session.context()
+    assert (context.compactions, context.is_compacting, context.pinned) == (1, False, ("m1",))
+    assert context.tokens == compacted.tokens_after
+    await session.run("and evening")
+    assert (await session.context()).usage.calls == 6
+    await session.unpin("m1")
+    assert (await session.context()).pinned == ()
+    assert (await session.cancel_compaction()).outcome == "nothing_to_cancel"
+    with pytest.raises(NotFound) as missing:
+        await session.pin("never said")
+    assert missing.value.code == "message_not_found"
+
+
 async def reason_of_end(session: AnySession) -> str:
     """Follow the session until its turn has ended."""
     async for reading in session.events():

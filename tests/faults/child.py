@@ -126,6 +126,15 @@ class Commands:
     async def stop(self, session: str) -> Any:
         return msgspec.to_builtins(await self._runtime.open(session).stop())
 
+    async def compact(self, session: str, **options: Any) -> Any:
+        return msgspec.to_builtins(await self._runtime.open(session).compact(**options))
+
+    async def context(self, session: str) -> Any:
+        return msgspec.to_builtins(await self._runtime.open(session).context())
+
+    async def pin(self, session: str, message_id: str) -> None:
+        await self._runtime.open(session).pin(message_id)
+
     async def requests(self, session: str) -> Any:
         return msgspec.to_builtins(await self._runtime.open(session).requests())
 

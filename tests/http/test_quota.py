@@ -45,8 +45,13 @@ async def test_an_owner_whose_logs_are_full_can_say_nothing_more(own_place: Plac
         assert (await client.patch(f"/v1/sessions/{session}", json={"metadata": {"a": "b"}})).status_code == 200
         for _ in range(30):
             await client.patch(f"/v1/sessions/{session}", json={"title": "y" * 200})
-        refused = await client.post(f"/v1/sessions/{session}/messages", json={"text": "hello"})
-        assert (refused.status_code, code_of(refused)) == (403, "storage_full")
+        one = f"/v1/sessions/{session}"
+        for refused in (
+            await client.post(f"{one}/messages", json={"text": "hello"}),
+            await client.post(f"{one}/compact", json={}),
+            await client.put(f"{one}/messages/any/pin"),
+        ):
+            assert (refused.status_code, code_of(refused)) == (403, "storage_full")
 
 
 async def test_messages_that_are_sent_and_removed_fill_the_storage_too(own_place: Place, own_model: Model) -> None:

@@ -106,6 +106,21 @@ async def test_tools_that_a_model_makes_up_share_one_label(tmp_path: Path) -> No
     assert page.figure("holdfast_tool_calls_total", tool=OTHER, outcome="unknown_tool") == len(made_up)
 
 
+async def test_compactions_and_what_the_cache_read_and_took_in_are_counted(tmp_path: Path) -> None:
+    used = TokenUsage(input_tokens=100, output_tokens=5, cache_read_tokens=75, cache_write_tokens=20)
+    model = ScriptedModel(Script(rules=(Rule(replies=(Reply(text="Noted. " * 100, usage=used),)),)))
+    async with Runtime(database=tmp_path / "f.db", model=model) as runtime:
+        session = await runtime.session()
+        for text in ("one", "two"):
+            await session.run(text)
+        assert (await session.compact(wait_seconds=30)).outcome == "compacted"
+        page = Page(await runtime_metrics(runtime).page())
+    for kind, tokens in (("input", 200), ("cached", 150), ("cache_write", 40)):
+        assert page.figure("holdfast_tokens_total", model="scripted", kind=kind) == tokens
+    assert page.figure("holdfast_compactions_total", outcome="summary") == 1
+    assert page.figure("holdfast_compactions_total", outcome="failed") == 0
+
+
 def test_any_number_of_odd_model_names_leaves_valid_metrics() -> None:
     figures = Figures(models=("demo",))
     for number in range(1_000):

@@ -91,6 +91,10 @@ async def test_a_user_only_reads_a_session_of_the_same_owner_that_has_more_than_
         await user.delete(f"{one}/tasks/any"),
         await user.post(f"{one}/tasks/any/background"),
         await user.post(f"{one}/rewind", json={"to": 1}),
+        await user.post(f"{one}/compact", json={}),
+        await user.delete(f"{one}/compact"),
+        await user.put(f"{one}/messages/any/pin"),
+        await user.delete(f"{one}/messages/any/pin"),
         await user.delete(one),
     ):
         assert (tried.status_code, code_of(tried)) == (403, "session_beyond_role"), tried.request.url

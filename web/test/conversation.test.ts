@@ -205,3 +205,46 @@ test("a log that takes back what came before is not put after it", () => {
   log.event("holdfast.truncated", { kept: 5 });
   assert.ok(!fold(log, { from: cut }).goesAfter(fold(log, { to: cut })));
 });
+
+function compacted(): Log {
+  return wholeTurn()
+    .event("session.compaction_start", { compactionId: "k1", trigger: "manual", upTo: 20, tokens: 124_000, window: 128_000 })
+    .event("session.compaction_start", { compactionId: "k1", trigger: "manual", upTo: 20, tokens: 124_000, window: 128_000, attempt: 2 })
+    .event("session.compaction_complete", {
+      compactionId: "k1",
+      trigger: "manual",
+      success: true,
+      upTo: 20,
+      summary: "To write it.",
+      verbatim: [3],
+      removed: 4,
+      tokensBefore: 124_000,
+      tokensAfter: 9_000,
+    });
+}
+
+test("a compaction is one line, however often its summary was begun, and the context has the size that it left", () => {
+  const conversation = fold(compacted());
+  const lines = conversation.items.filter((item) => item.kind === "compaction");
+  assert.deepEqual(lines.map((item) => [item.state, item.tokensBefore, item.tokensAfter, item.summary, item.kept]), [
+    ["done", 124_000, 9_000, "To write it.", 1],
+  ]);
+  assert.equal(conversation.compaction, null);
+  assert.equal(conversation.contextTokens, 9_000);
+  const failed = fold(wholeTurn().event("session.compaction_complete", { compactionId: "k2", trigger: "manual", success: false, error: "empty" }));
+  assert.deepEqual(failed.items.flatMap((item) => (item.kind === "compaction" ? [item.state, item.error] : [])), ["failed", "empty"]);
+});
+
+test("a compaction whose start was not read is told once, and again from the start when that is read", () => {
+  const log = compacted();
+  const end = fold(log, { from: log.frames.length - 1 });
+  assert.deepEqual(end.items.flatMap((item) => (item.kind === "compaction" ? [item.state] : [])), ["done"]);
+  assert.equal(end.goesAfter(fold(log, { to: log.frames.length - 1 })), false);
+});
+
+test("a message is pinned until it is unpinned, wherever that was read", () => {
+  const log = wholeTurn().event("holdfast.message_pinned", { messageId: "u1", pinned: true, position: 3, content: "Write it" });
+  const before = fold(log);
+  assert.equal(before.isPinned("u1"), true);
+  assert.equal(fold(log.event("holdfast.message_pinned", { messageId: "u1", pinned: false, position: 0 })).isPinned("u1"), false);
+});

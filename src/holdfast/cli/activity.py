@@ -5,6 +5,7 @@ from typing import Final
 
 from holdfast.cli.request_lines import OpenedRequest
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded, CompactionStarted
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, Position, RequestId, TaskId
 from holdfast.events.message import UserMessage
@@ -40,11 +41,18 @@ class SessionActivity:
         """The description or command of each task whose end is not in the log yet."""
         self.unpromoted: dict[MessageId, str] = {}
         """Messages sent from here that are not in the log yet."""
+        self.compaction: CompactionStarted | None = None
+        """The compaction that is under way."""
         self._names: dict[str, str] = {}
 
     @property
     def busy(self) -> bool:
         return self.phase is not Phase.IDLE
+
+    @property
+    def waits_for_summary(self) -> bool:
+        """Whether the next model call waits for a compaction, as far as its trigger tells."""
+        return self.busy and self.compaction is not None and self.compaction.trigger in ("full", "too_long")
 
     @property
     def runs_command(self) -> bool:
@@ -67,6 +75,10 @@ class SessionActivity:
                 self.turn_started_at = time.monotonic()
             case UserMessage(message_id=message_id):
                 self.unpromoted.pop(message_id, None)
+            case CompactionStarted():
+                self.compaction = body
+            case CompactionEnded():
+                self.compaction = None
             case ToolStarted(tool_call_id=call, tool_name=name):
                 self._names[call] = name
             case ToolAttempted(tool_call_id=call):

@@ -1,14 +1,19 @@
 """The commands of a chat: lines that begin with a slash."""
 
+from holdfast.cli.context_lines import context_line
 from holdfast.cli.conversation import ChatCommand, Conversation
-from holdfast.cli.home import change_model, tasks_of, usage
-from holdfast.cli.lookup import find_session, find_task
+from holdfast.cli.home import change_model, context_of, tasks_of, usage
+from holdfast.cli.lookup import find_message, find_session, find_task
 from holdfast.cli.session_lines import cost, session_line
+from holdfast.cli.sessions import COMPACT_SECONDS
 from holdfast.cli.task_lines import heading, processes, task_line
 from holdfast.cli.transcript import one_line
 from holdfast.server.errors import Conflict, Invalid
 
 LISTED = 10
+REFUSAL_SECONDS = 2.0
+"""How long `/compact` waits for a refusal."""
+
 NARROW = 56
 """The width of the list of tasks, two lines for each, so that it fits every terminal."""
 
@@ -23,6 +28,9 @@ HELP = """\
 /new             start another session; this one keeps its work
 /title TEXT      name this session
 /model NAME      use another model from the next step on
+/compact [TEXT]  summarise the older part for the model; the text says what to keep
+/pin [TEXT]      keep your last message, or the last with this text, word for word
+/unpin [TEXT]    let it be summarised again
 /usage           the tokens and the cost of this session
 /quit            leave; the work is kept (Ctrl-D does the same)
 A line typed while the agent works is queued, and read at the next step. Alt-Enter starts a new line."""
@@ -106,8 +114,24 @@ async def _model(chat: Conversation, rest: str) -> None:
     await change_model(chat.home, chat.session_id, rest)
 
 
+async def _compact(chat: Conversation, rest: str) -> None:
+    # The log shows how it ends. A script waits for that; a person may go on typing.
+    seconds = REFUSAL_SECONDS if chat.screen.interactive else COMPACT_SECONDS
+    await chat.session.compact(instructions=rest, wait_seconds=seconds)
+
+
+async def _pin(chat: Conversation, rest: str) -> None:
+    await chat.session.pin(await find_message(chat.session, rest))
+
+
+async def _unpin(chat: Conversation, rest: str) -> None:
+    await chat.session.unpin(await find_message(chat.session, rest, pinned=True))
+
+
 async def _usage(chat: Conversation, rest: str) -> None:
     chat.say("note", f"· {cost(await usage(chat.home, chat.session_id))}")
+    if line := context_line(await context_of(chat.session)):
+        chat.say("note", f"· {line}.")
 
 
 async def _quit(chat: Conversation, rest: str) -> None:
@@ -126,6 +150,9 @@ COMMANDS: dict[str, ChatCommand] = {
     "/new": _new,
     "/title": _title,
     "/model": _model,
+    "/compact": _compact,
+    "/pin": _pin,
+    "/unpin": _unpin,
     "/usage": _usage,
     "/quit": _quit,
 }

@@ -443,7 +443,8 @@ class Conversation:
             return "the server is away, trying again · Ctrl-C leaves"
         if not self.activity.busy:
             tasks = len(self.activity.running_tasks)
-            return f"ready · {_tasks_run(tasks)}" if tasks else "ready"
+            summarising = " · a summary is being made" if self.activity.compaction is not None else ""
+            return (f"ready · {_tasks_run(tasks)}" if tasks else "ready") + summarising
         if self.current_request() is not None:
             return "waits for your answer · Ctrl-C stops"
         if self.activity.open_requests and not self._answered:
@@ -451,6 +452,8 @@ class Conversation:
         tools = ", ".join(one_line(name, 30) for name in self.activity.running_tools.values())
         wait = self._wait.text(time.monotonic(), self.activity.running_tools) if self._wait is not None else ""
         works = wait or f"working{f': {tools}' if tools else ''}"
+        if self.activity.waits_for_summary and not tools and not wait:
+            return "waits for a summary of the older part · type to add to it · Ctrl-C stops"
         if self.activity.runs_command:
             return f"{works} · Ctrl-B to the background · Ctrl-C stops"
         return f"{works} · type to add to it · Ctrl-C stops"

@@ -10,12 +10,15 @@ from holdfast.app import Runtime
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.runtime import open_configured_model
 from holdfast.commands.errors import CommandsError, NoSuchCommand
+from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded
 from holdfast.events.event import Event
 from holdfast.events.inbox import Answer
 from holdfast.events.message import Usage
 from holdfast.events.request import ExternalToolCompleted, PermissionCompleted, UserInputCompleted
+from holdfast.protocol.compaction import ContextView
 from holdfast.protocol.home import AnySession, Home
-from holdfast.protocol.refusal import Conflict, NotFound
+from holdfast.protocol.refusal import Conflict, Invalid, NotFound
 from holdfast.protocol.task import TaskOutput, TaskView
 from holdfast.server.views.tasks import current_tasks
 from holdfast.store.tasks import TaskRow
@@ -32,6 +35,7 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     input_tokens: int | None
     output_tokens: int | None
+    cache_read_tokens: int | None
     cost_microdollars: int | None
 
 
@@ -73,8 +77,20 @@ async def usage(home: Home, session_id: str) -> Sequence[CallUsage]:
     return [
         msgspec.convert(reading.body, CallUsage, from_attributes=True)
         async for reading in home.open(session_id).events(follow=False)
-        if isinstance(reading, Event) and isinstance(reading.body, Usage)
+        if isinstance(reading, Event) and _is_use(reading.body)
     ]
+
+
+async def context_of(session: AnySession) -> ContextView | None:
+    """How full the session's context is; None from a server that is older and does not say so."""
+    try:
+        return await session.context()
+    except Invalid:
+        return None
+
+
+def _is_use(body: Body) -> bool:
+    return isinstance(body, Usage) or (isinstance(body, CompactionEnded) and body.is_called)
 
 
 async def is_settled(session: AnySession, position: int) -> bool:

@@ -8,10 +8,11 @@ from holdfast.cli.home import answered_by, tasks_of
 from holdfast.cli.request_lines import OpenedRequest
 from holdfast.cli.setup import Folder
 from holdfast.events.event import Event
+from holdfast.events.message import UserMessage
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
-from holdfast.events.session import SessionStarted
+from holdfast.events.session import SessionStarted, Truncated
 from holdfast.events.tool import ToolStarted
-from holdfast.protocol.home import Home
+from holdfast.protocol.home import AnySession, Home
 from holdfast.protocol.request import RequestView
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
@@ -80,6 +81,32 @@ async def folder_of(home: Home, session: SessionView) -> str | None:
 async def _started(home: Home, session: SessionView) -> SessionStarted | None:
     first = await home.open(session.id).first_event()
     return first.body if first is not None and isinstance(first.body, SessionStarted) else None
+
+
+# Messages
+
+
+async def find_message(session: AnySession, wanted: str, *, pinned: bool = False) -> str:
+    """The id of the last message of a person, of the message with this id, or of the last one with this text in it.
+    `pinned`: among the pinned ones only. A message that was taken back by a rewind is not found."""
+    events = [reading async for reading in session.events(follow=False) if isinstance(reading, Event)]
+    said: list[tuple[int, UserMessage]] = []
+    for event in events:
+        if isinstance(event.body, UserMessage):
+            said.append((event.position, event.body))
+        elif isinstance(event.body, Truncated):
+            kept = event.body.kept
+            said = [found for found in said if found[0] <= kept]
+    ids = set((await session.context()).pinned) if pinned else {message.message_id for _, message in said}
+    known = [message for _, message in said if message.message_id in ids]
+    for message in reversed(known):
+        is_named = message.message_id == wanted or wanted.casefold() in message.content.casefold()
+        if not wanted or is_named:
+            return message.message_id
+    among = "pinned message" if pinned else "message of yours"
+    raise Refusal(
+        "message_not_found", f"There is no {among} with {wanted!r} in it." if wanted else f"There is no {among}."
+    )
 
 
 # Tasks

@@ -29,6 +29,8 @@ def cost(entries: Sequence[CallUsage]) -> str:
         return "No model call yet."
     parts = [f"{len(entries)} model call{'s' if len(entries) > 1 else ''}"]
     parts.append(_sum("input tokens", [entry.input_tokens for entry in entries]))
+    if share := cache_share(entries):
+        parts[-1] += f" ({share} from the cache)"
     parts.append(_sum("output tokens", [entry.output_tokens for entry in entries]))
     known = [entry.cost_microdollars for entry in entries if entry.cost_microdollars is not None]
     unknown = len(entries) - len(known)
@@ -37,6 +39,13 @@ def cost(entries: Sequence[CallUsage]) -> str:
     else:
         parts.append("cost unknown")
     return ", ".join(parts) + "."
+
+
+def cache_share(entries: Sequence[CallUsage]) -> str:
+    """The share of the input that providers read from their caches; empty if none reported any."""
+    read = sum(entry.cache_read_tokens or 0 for entry in entries)
+    total = sum(entry.input_tokens or 0 for entry in entries)
+    return f"{read * 100 // total} %" if read and total else ""
 
 
 def _sum(what: str, figures: Sequence[int | None]) -> str:

@@ -4,15 +4,16 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.errors import Refusal
+from holdfast.cli.context_lines import context_line, outcome_line
+from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
-from holdfast.cli.home import tasks_of, usage
-from holdfast.cli.lookup import find_session, folder_of
+from holdfast.cli.home import context_of, tasks_of, usage
+from holdfast.cli.lookup import find_message, find_session, folder_of
 from holdfast.cli.request_lines import short
 from holdfast.cli.screen import wants_color
 from holdfast.cli.session_lines import cost, session_line, when
@@ -25,6 +26,15 @@ from holdfast.protocol.home import Home
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
 from holdfast.server.errors import Conflict
+
+COMPACT_SECONDS: Final = 900.0
+"""How long a command waits for a summary: a try at one takes ten minutes at most."""
+
+START_SECONDS: Final = 10.0
+"""How long a command waits for a process to start the compaction: there may be none that can run the session."""
+
+GRACE_SECONDS: Final = 0.5
+"""How long a command that is done waits for a step that is about to end."""
 
 
 async def list_sessions(target: Target, *, limit: int, search: str, as_json: bool) -> None:
@@ -53,7 +63,11 @@ async def _show_log(home: Home, session: SessionView, *, as_json: bool, events: 
     log = [reading async for reading in home.open(session.id).events(follow=False) if isinstance(reading, Event)]
     shown = [EventView.of(event) for event in log]
     if as_json:
-        facts = {**msgspec.structs.asdict(session), "working_directory": await folder_of(home, session)}
+        facts = {
+            **msgspec.structs.asdict(session),
+            "working_directory": await folder_of(home, session),
+            "context": await context_of(home.open(session.id)),
+        }
         print(_json({**facts, "events": shown} if events else facts))
         return
     for event in shown:
@@ -67,10 +81,40 @@ async def _show_conversation(home: Home, session: SessionView, hints: Hints) -> 
     folder = visible(await folder_of(home, session) or "no folder")
     about = [session.status, f"made {when(session.created_at)}", f"in {folder}"]
     print(", ".join(about) + ". " + cost(await usage(home, session.id)))
+    if line := context_line(await context_of(home.open(session.id))):
+        print(line[0].upper() + line[1:] + ".")
     print()
     transcript = Transcript(hints=hints)
     async for reading in home.open(session.id).events(follow=False):
         print_pieces(transcript.take(reading), color=color)
+
+
+async def compact_session(target: Target, wanted: str, *, instructions: str, as_json: bool) -> None:
+    """Ask for a compaction and wait for its end. On a database, this process makes the summary if no other runs the
+    session."""
+    async with open_home(target, work=True, grace_seconds=GRACE_SECONDS) as home:
+        found = await find_session(home, wanted)
+        session = home.open(found.id)
+        compacted = await session.compact(instructions=instructions, wait_seconds=START_SECONDS)
+        if compacted.outcome == "compacting":
+            same_id = compacted.compaction_id
+            compacted = await session.compact(
+                instructions=instructions, compaction_id=same_id, wait_seconds=COMPACT_SECONDS
+            )
+    if as_json:
+        print(msgspec.json.encode(compacted).decode())
+    elif compacted.outcome != "failed":
+        print(outcome_line(compacted))
+    if compacted.outcome == "failed":
+        raise Refusal("not_compacted", outcome_line(compacted), exit_code=WORLD)
+
+
+async def pin_message(target: Target, wanted: str, message: str, *, pinned: bool) -> None:
+    async with open_home(target) as home:
+        session = home.open((await find_session(home, wanted)).id)
+        message_id = await find_message(session, message, pinned=not pinned)
+        await (session.pin(message_id) if pinned else session.unpin(message_id))
+    print(f"{'Pinned' if pinned else 'Unpinned'} message {visible(message_id)}.")
 
 
 async def delete_session(target: Target, wanted: str, *, yes: bool) -> None:

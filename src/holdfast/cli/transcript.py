@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from holdfast.cli import request_lines
+from holdfast.cli import context_lines, request_lines
 from holdfast.cli.escapes import PROSE, visible
 from holdfast.cli.hints import Hints
 from holdfast.cli.request_lines import short
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded, CompactionStarted, MessagePinned
 from holdfast.events.event import Event
 from holdfast.events.ids import RequestId, ToolCallId
 from holdfast.events.message import AssistantMessage, CallFailed, Sealed, UserMessage
@@ -178,6 +179,9 @@ class Transcript:
                 yield from self._lines("note", "note", "· No running process may run this session.")
             case ModelChanged(new_model=model):
                 yield from self._lines("note", "note", f"· The model is now {one_line(model)}.")
+            case CompactionStarted() | CompactionEnded() | MessagePinned():
+                if (line := _context_line(body)) is not None:
+                    yield from self._lines("note", "note", line)
             case SessionInfo(message=message):
                 yield from self._lines("note", "note", f"· {one_line(message)}")
             case Truncated():
@@ -268,6 +272,16 @@ def call_line(name: str, arguments: str) -> str:
     values = request_lines.decoded_arguments(arguments).values()
     first = next((value for value in values if isinstance(value, str | int | float)), "")
     return f"{one_line(name)} {one_line(str(first), 80)}".strip()
+
+
+def _context_line(body: CompactionStarted | CompactionEnded | MessagePinned) -> str | None:
+    match body:
+        case CompactionStarted():
+            return context_lines.start_line(body)
+        case CompactionEnded():
+            return context_lines.end_line(body)
+        case MessagePinned():
+            return context_lines.pin_line(body)
 
 
 def _user_line(body: UserMessage) -> str:

@@ -11,11 +11,13 @@ from holdfast.client.wire import Wire, WireRequest
 from holdfast.events.codec import to_bytes
 from holdfast.events.event import Event
 from holdfast.events.ids import random_id
+from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
 from holdfast.protocol.event import EventPage
 from holdfast.protocol.home import OUTPUT_BYTES, AnySession
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission, PermissionList
 from holdfast.protocol.queue import QueuedView, QueueView
+from holdfast.protocol.refusal import Invalid
 from holdfast.protocol.request import Answered, RequestList, RequestView
 from holdfast.protocol.session import Activity, SessionView
 from holdfast.protocol.stop import Stopped
@@ -24,6 +26,9 @@ from holdfast.protocol.turn import TurnResult
 
 T = TypeVar("T")
 
+MAX_WAIT_SECONDS: Final = 30.0
+"""How long one request waits for the end of a compaction, at most."""
+
 _DECISIONS: Final = {True: "approve_for_session", False: "approve"}
 
 
@@ -31,6 +36,7 @@ class _Detail(msgspec.Struct):
     """The part of a `SessionDetail` that is used: messages of kinds that a newer server adds are not parsed."""
 
     session: SessionView
+    context: ContextView | None = None
 
 
 class Session(AnySession):
@@ -137,6 +143,42 @@ class Session(AnySession):
         made = stop_id if stop_id is not None else random_id()
         asked = {"stop_id": made, "keep_queued": keep_queued, **({} if turn_id is None else {"turn_id": turn_id})}
         return await self._post("/cancel", asked, Stopped)
+
+    # The context
+
+    async def context(self) -> ContextView:
+        """How full the session's context is, and how much of its input came from the provider's cache."""
+        found = (await self._get("", _Detail, limit="1")).context
+        if found is None:
+            raise Invalid("context_unknown", "This server is older and does not say how full a context is.")
+        return found
+
+    async def compact(
+        self, *, instructions: str = "", compaction_id: str | None = None, wait_seconds: float = 0
+    ) -> Compacted:
+        """Summarise the older part of the conversation for the model. `instructions` say what to keep. Waits at most
+        `wait_seconds` for the end; the same id again later returns it."""
+        made = compaction_id if compaction_id is not None else random_id()
+        left = wait_seconds
+        while True:
+            part = min(left, MAX_WAIT_SECONDS)
+            asked = {"instructions": instructions, "compaction_id": made, "wait": part}
+            compacted = await self._post("/compact", asked, Compacted)
+            left -= part
+            if compacted.outcome in ("compacted", "failed") or left <= 0:
+                return compacted
+
+    async def cancel_compaction(self) -> CompactionCancelled:
+        """Give up the compaction that is under way. The context stays as it is."""
+        return await self._wire.ask(self._asked("DELETE", "/compact", is_repeatable=False), CompactionCancelled)
+
+    async def pin(self, message_id: str) -> None:
+        """Have the model keep a message that a person sent word for word, whatever is compacted."""
+        await self._change("PUT", f"/messages/{quote(message_id, safe='')}/pin")
+
+    async def unpin(self, message_id: str) -> None:
+        """Let a compaction summarise the message again."""
+        await self._change("DELETE", f"/messages/{quote(message_id, safe='')}/pin")
 
     # The queue
 

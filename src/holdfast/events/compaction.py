@@ -68,7 +68,7 @@ class CompactionEnded(Body, frozen=True, tag="session.compaction_complete"):
     @property
     def is_called(self) -> bool:
         """Whether a model was called, or may have been."""
-        return bool(self.model) or self.error == "cancelled"
+        return bool(self.model) or self.error in ("cancelled", "rewound")
 
 
 def call_of(compaction_id: CompactionId) -> MessageId:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from holdfast.events.body import Body
+from holdfast.events.compaction import CompactionEnded
 from holdfast.events.ids import MessageId, ToolCallId
 from holdfast.events.message import AssistantMessage, CallFailed
 from holdfast.events.tool import ToolCompleted, ToolStarted
@@ -17,6 +18,8 @@ FIRST_TOKEN_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 COMMIT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 END_REASONS: Final = ("completed", "stopped", "error", "interrupted")
+
+COMPACTION_OUTCOMES: Final = ("summary", "cut", "failed")
 
 MAX_AWAITED: Final = 10_000
 """Model calls whose first token has not arrived yet: far more than one process makes at once."""
@@ -41,6 +44,7 @@ class Figures:
         self._cost: Counter[tuple[str, ...]] = Counter()
         self._cost_unknown: Counter[tuple[str, ...]] = Counter()
         self._tool_calls: Counter[tuple[str, ...]] = Counter()
+        self._compactions: Counter[tuple[str, ...]] = Counter({(outcome,): 0 for outcome in COMPACTION_OUTCOMES})
         self._requests_opened = 0
         self._requests_closed = 0
         self._awaited: OrderedDict[MessageId, float] = OrderedDict()
@@ -74,6 +78,7 @@ class Figures:
             ("input", entry.input_tokens),
             ("output", entry.output_tokens),
             ("cached", entry.cache_read_tokens),
+            ("cache_write", entry.cache_write_tokens),
         ):
             if tokens:
                 self._tokens[model, kind] += tokens
@@ -94,6 +99,8 @@ class Figures:
                     self._awaited.popitem(last=False)
             case AssistantMessage(message_id=message_id):
                 self._first_token(message_id, now)  # A short answer arrives in one piece, without segments.
+            case CompactionEnded(success=success, method=method):
+                self._compactions[method if success else "failed",] += 1
             case CallFailed(error_code=code):
                 self._calls_failed[code,] += 1
             case ToolCompleted(tool_call_id=tool_call_id):
@@ -122,6 +129,12 @@ class Figures:
         )
         yield from counter(
             "holdfast_tool_calls_total", "Tool calls that have a result.", self._tool_calls, ["tool", "outcome"]
+        )
+        yield from counter(
+            "holdfast_compactions_total",
+            "Compactions that ended: with a summary, with a cut, or without effect.",
+            self._compactions,
+            ["outcome"],
         )
         yield from single(
             "holdfast_requests_opened_total",

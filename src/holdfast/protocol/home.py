@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from holdfast.events.event import Event
 from holdfast.events.session import ClientTool
 from holdfast.live.live import Changed
+from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.queue import QueuedView
@@ -136,6 +137,31 @@ class AnySession(Protocol):
     @abstractmethod
     async def revoke_permission(self, permission_id: str) -> Permission:
         """Revoke a permission of this session, from its next call on."""
+
+    # The context
+
+    @abstractmethod
+    async def context(self) -> ContextView:
+        """How full the session's context is, and how much of its input came from the provider's cache."""
+
+    @abstractmethod
+    async def compact(
+        self, *, instructions: str = "", compaction_id: str | None = None, wait_seconds: float = 0
+    ) -> Compacted:
+        """Summarise the older part of the conversation for the model. `instructions` say what to keep. Waits at most
+        `wait_seconds` for the end; the same id again later returns it. Raises `Conflict` if it is refused by then."""
+
+    @abstractmethod
+    async def cancel_compaction(self) -> CompactionCancelled:
+        """Give up the compaction that is under way. The context stays as it is."""
+
+    @abstractmethod
+    async def pin(self, message_id: str) -> None:
+        """Have the model keep a message that a person sent word for word, whatever is compacted."""
+
+    @abstractmethod
+    async def unpin(self, message_id: str) -> None:
+        """Let a compaction summarise the message again."""
 
     # The queue
 

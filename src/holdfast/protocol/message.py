@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.events.compaction import CompactionError, CompactionMethod, CompactionTrigger
 from holdfast.events.ids import MessageId, Position
 from holdfast.events.inbox import ItemState
 from holdfast.events.message import PageContext
@@ -44,6 +45,8 @@ class FromUser(LogMessage, frozen=True, tag="user"):
     text: str
     delivery: str
     attachments: tuple[dict[str, Any], ...] = ()
+    pinned: bool = False
+    """The model keeps it word for word, whatever is compacted."""
 
 
 class FromAssistant(LogMessage, frozen=True, tag="assistant"):
@@ -91,7 +94,29 @@ class Ended(LogMessage, frozen=True, tag="turn_end"):
     duration_ms: int
 
 
-MessageView = FromUser | FromAssistant | FromTool | Failed | Info | Ended
+class FromCompaction(LogMessage, frozen=True, tag="compaction"):
+    """The place where a compaction ended: with the next call the model is sent `summary`, or only a note that the older
+    part was left out (`cut`), in place of everything up to `up_to`. Readers still see all of it."""
+
+    compaction_id: str
+    success: bool
+    method: CompactionMethod
+    trigger: CompactionTrigger
+    up_to: int
+    summary: str
+    kept: int
+    """How many messages of people the model keeps word for word."""
+    removed: int
+    """How many messages the model is no longer sent."""
+    tokens_before: int
+    tokens_after: int
+    error: CompactionError
+    message: str
+    """The reason of a failure, for people."""
+    duration_ms: int
+
+
+MessageView = FromUser | FromAssistant | FromTool | Failed | Info | Ended | FromCompaction
 
 
 # Sending

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.events.ids import Position
+from holdfast.protocol.compaction import ContextView
 from holdfast.protocol.message import MessageView
 
 SessionStatus = Literal["idle", "queued", "running", "waiting"]
@@ -71,6 +72,8 @@ class SessionDetail(msgspec.Struct, frozen=True, kw_only=True):
     """The `before` of the next older page. None: this is the first page."""
     cursor: str
     """The cursor from which to follow the session's events: where the newest page ends."""
+    context: ContextView | None = None
+    """How full the session's context is; None from a server before it could say so."""
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):

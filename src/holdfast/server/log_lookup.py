@@ -8,8 +8,10 @@ from contextlib import aclosing
 import msgspec
 
 from holdfast.events.body import Body
-from holdfast.events.ids import Key, Position, RequestId, ToolCallId, TurnId
-from holdfast.events.message import UserMessage
+from holdfast.events.compaction import CompactionEnded, CompactionStarted
+from holdfast.events.event import Event
+from holdfast.events.ids import CompactionId, Key, Position, RequestId, ToolCallId, TurnId
+from holdfast.events.message import AssistantMessage, UserMessage
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, RequestKind, UserInputRequested
 from holdfast.events.session import Truncated
 from holdfast.events.turn import TurnStarted, TurnWaiting
@@ -65,6 +67,29 @@ async def find_message(store: Store, key: Key, head: Position, message_id: str) 
                     return FoundMessage(said=found[0], position=found[1], started=event.position, is_last=is_last)
                 case TurnStarted():
                     is_last = False
+                case _:
+                    pass
+    return None
+
+
+async def find_said(store: Store, key: Key, head: Position, message_id: str) -> Event | None:
+    """The event of a message that a person or the model said."""
+    async with aclosing(events_backwards(store, key, head)) as events:
+        async for event in events:
+            if isinstance(event.body, UserMessage | AssistantMessage) and event.body.message_id == message_id:
+                return event
+    return None
+
+
+async def find_compaction(
+    store: Store, key: Key, head: Position, compaction_id: CompactionId
+) -> CompactionStarted | CompactionEnded | None:
+    """The end of a compaction; its last start, if it is under way."""
+    async with aclosing(events_backwards(store, key, head)) as events:
+        async for event in events:
+            match event.body:
+                case CompactionStarted() | CompactionEnded() as found if found.compaction_id == compaction_id:
+                    return found
                 case _:
                     pass
     return None

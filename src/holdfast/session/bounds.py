@@ -63,7 +63,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     compaction_wait_percent: int = 95
     """The percentage at which the turn waits for the summary."""
     compaction_tail_percent: int = 20
-    """The percentage of the window, without the prompt, that the newest part of a conversation may keep when the rest is
+    """The percentage of the window, without the prompt, that the newest part of a conversation keeps when the rest is
     summarised."""
     max_verbatim_tokens: int = 20_000
     """The messages of people that are kept word for word beside a summary, newest first; at most a fifth of the

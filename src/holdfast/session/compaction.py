@@ -21,6 +21,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.fold import MAX_VERBATIM, TOO_LONG
 from holdfast.session.inputs import COMPACTION, Inputs
 from holdfast.session.state import Compaction, HistoryItem, ModelReply, Person, State, Summary, people_in
+from holdfast.session.tokens import tokens_of
 
 VERBATIM_SHARE: Final = 0.2
 SUMMARY_SHARE: Final = 0.125
@@ -102,6 +103,12 @@ def given_up(state: State, error: CompactionError = "cancelled") -> list[Body]:
         tokens_before=current.tokens,
     )
     return [ended]
+
+
+def undone_by(state: State, kept: Position) -> list[Body]:
+    """The end of the compaction that is under way, if a rewind to this position takes back a part that it covers."""
+    is_undone = state.compaction is not None and kept < state.compaction.up_to
+    return given_up(state, "rewound") if is_undone else []
 
 
 def requested(state: State, inputs: Inputs) -> Append | None:
@@ -260,6 +267,7 @@ def ended(
         verbatim=kept,
         removed=_removed(state.history, current.up_to, len(kept)) if succeeds else 0,
         tokens_before=current.tokens,
+        tokens_after=_tokens_after(state, inputs, current, summary, kept) if succeeds else 0,
         error=error,
         message=message,
         model=model,
@@ -267,6 +275,13 @@ def ended(
         duration_ms=max(0, inputs.now - current.started_at),
         prompt=inputs.prompt if succeeds and inputs.prompt and inputs.prompt != state.prompt else None,
     )
+
+
+def _tokens_after(state: State, inputs: Inputs, current: Compaction, summary: str, kept: tuple[Position, ...]) -> int:
+    """About how many tokens the next call will have."""
+    left_out = tokens_left_out(state, current.up_to)
+    people = sum(person.tokens() for person in people_in(state.history) if person.position in kept)
+    return inputs.prompt_tokens + max(0, state.size.estimate - left_out) + people + tokens_of((summary,))
 
 
 def tokens_left_out(state: State, up_to: Position) -> int:

@@ -344,6 +344,9 @@ def _shorten(state: State, body: compaction.CompactionEnded) -> None:
     state.size.forget()
     state.size.drop(sum(item.tokens() for item in state.history[:start]))
     state.size.add(summary.tokens())
+    if body.tokens_after > 0:
+        # A fold without history can't estimate what is left; the holder could when it wrote this.
+        state.size.count(body.tokens_after)
     state.history[:start] = [summary]
     state.tasks_listed = tuple(state.tasks)
 

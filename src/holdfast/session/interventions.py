@@ -139,7 +139,8 @@ def rewind(state: State, inputs: Inputs) -> Append | None:
     if state.turn is not None:
         return Append(promotes=[Promoted(rewinding.sequence, "busy", refused=True)])
     kept = min(rewinding.item.kept, state.head)
-    return Append(events=[session.Truncated(kept=kept)], promotes=[Promoted(rewinding.sequence, "rewound")])
+    events = [*compaction.undone_by(state, kept), session.Truncated(kept=kept)]
+    return Append(events=events, promotes=[Promoted(rewinding.sequence, "rewound")])
 
 
 def to_background(state: State, inputs: Inputs) -> Append | GoToBackground | None:

@@ -9,6 +9,7 @@ from holdfast.events.inbox import InboxItem, Message
 from holdfast.events.message import Delivery
 from holdfast.session import intake
 from holdfast.session.actions import Append, Promoted, Release
+from holdfast.session.compaction import undone_by
 from holdfast.session.fold import NO_WORKER
 from holdfast.session.inputs import Inputs
 from holdfast.session.role import excess, narrowing
@@ -57,7 +58,8 @@ def start_turn(state: State, inputs: Inputs) -> Append | Release:
     )
     if opening.rewinds_to is not None:
         # Right before the turn: `replaced_turn` looks there.
-        begun.events.insert(len(records), session.Truncated(kept=min(opening.rewinds_to, state.head)))
+        kept = min(opening.rewinds_to, state.head)
+        begun.events[len(records) : len(records)] = [*undone_by(state, kept), session.Truncated(kept=kept)]
     for item, sent in joining:
         delivery: Delivery = "queued" if item.while_running else "idle"
         begun.events.append(intake.user_message(sent, turn_id, delivery))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Failure
 from tests.wire.ai_sdk.harness import Home, Model, Server, Talk, calls, calls_all, says
 from tests.wire.ai_sdk.node_clients import Client, Library, Node, ended
@@ -57,6 +58,19 @@ async def test_a_plain_answer(stage: Stage, model: Model) -> None:
     assert seen.answer["metadata"]["reason"] == "completed"
     seen = await client.send("Say hello")
     assert (seen.roles, seen.text) == (["user", "assistant"] * 2, "Hello to you.")
+
+
+@every
+async def test_a_compaction_beside_a_turn_is_data_that_no_message_keeps(stage: Stage, model: Model) -> None:
+    used = TokenUsage(input_tokens=110_000, output_tokens=1)
+    model.on("Say much", says("Much. " * 30_000, usage=used, chunk_size=60_000))
+    client = await stage.client()
+    heard = (await client.send("Say much")).data
+    seen = await client.send("Say much")
+    heard = [*heard, *seen.data]
+    assert "started" in [part["data"]["state"] for part in heard if part["type"] == "data-compaction"]
+    assert (seen.status, seen.error, seen.roles) == ("ready", None, ["user", "assistant"] * 2)
+    assert {part["type"] for part in seen.answer["parts"]} <= {"step-start", "text"}
 
 
 @every

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from holdfast.events.ids import MessageId, RequestId, TaskId, ToolCallId
+from holdfast.events.compaction import CompactionEnded, CompactionStarted
+from holdfast.events.ids import CompactionId, MessageId, Position, RequestId, TaskId, ToolCallId
 from holdfast.events.message import CallFailed, Noted, Sealed
 from holdfast.events.request import Decision, ExternalToolCompleted, PermissionCompleted, UserInputCompleted
 from holdfast.events.session import SessionError, TitleChanged
@@ -359,6 +360,36 @@ def test_notes_and_failed_calls_are_not_sent() -> None:
     turn = log(started(), typed(), step(), failed, said(text("Hi.")), step_ended(), noted, ended())
     plain_turn = log(started(), typed(), step(), said(text("Hi.")), step_ended(), ended())
     assert types(told(turn)) == types(told(plain_turn))
+
+
+def test_a_compaction_beside_the_turn_is_transient_and_leaves_the_message_as_it_is() -> None:
+    begun = CompactionStarted(compaction_id=CompactionId("c"), trigger="full", up_to=Position(2), tokens=90)
+    done = CompactionEnded(
+        compaction_id=CompactionId("c"),
+        trigger="full",
+        success=True,
+        summary="Secret words.",
+        tokens_before=90,
+        tokens_after=9,
+    )
+    failed = CompactionEnded(compaction_id=CompactionId("c"), trigger="manual", success=False, error="empty")
+    turn = (started(), typed(), step(), said(text("Hi.")), step_ended(), ended())
+    compacted = (started(), typed(), step(), begun, said(text("Hi.")), done, step_ended(), failed, ended())
+    found = told(log(*compacted))
+    assert [chunk["data"] for chunk in found if chunk["type"] == "data-compaction"] == [
+        {"compactionId": "c", "trigger": "full", "state": "started", "tokensBefore": 90},
+        {
+            "compactionId": "c",
+            "trigger": "full",
+            "state": "ended",
+            "method": "summary",
+            "tokensBefore": 90,
+            "tokensAfter": 9,
+        },
+        {"compactionId": "c", "trigger": "manual", "state": "failed", "error": "empty"},
+    ]
+    assert all(chunk["transient"] for chunk in found if chunk["type"] == "data-compaction")
+    assert [chunk for chunk in found if chunk["type"] != "data-compaction"] == told(log(*turn))
 
 
 def test_progress_and_queue_chunks_are_transient() -> None:

@@ -1,4 +1,4 @@
-"""Features that this runtime lacks (hooks, elicitation, commands, agents, skills, MCP, compaction) are refused at once.
+"""Features that this runtime lacks (hooks, elicitation, commands, agents, skills, MCP) are refused at once.
 
 A session that requests them is created all the same, and works.
 """
@@ -15,9 +15,6 @@ from tests.wire.copilot.harness import Heard, Model, approving, ask, patience, r
 pytestmark = pytest.mark.anyio
 
 METHODS: list[tuple[str, dict[str, Any]]] = [
-    ("session.history.compact", {}),
-    ("session.history.abortManualCompaction", {}),
-    ("session.history.cancelBackgroundCompaction", {}),
     ("session.history.truncate", {"eventId": "missing-event"}),
     ("session.history.listRewindPoints", {}),
     ("session.history.rewind", {"eventId": "missing-event", "mode": "conversation"}),
@@ -87,7 +84,6 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("agents", {"custom_agents": [{"name": "helper", "prompt": "You help."}], "agent": "helper"}),
     ("skills", {"skill_directories": ["/nowhere"], "disabled_skills": ["x"]}),
     ("mcp", {"mcp_servers": {"s": {"type": "stdio", "command": "false", "args": [], "tools": ["*"]}}}),
-    ("compaction", {"infinite_sessions": {"enabled": True, "background_compaction_threshold": 0.8}}),
     ("plan mode", {"on_exit_plan_mode_request": _never, "on_auto_mode_switch_request": _never}),
     ("large output", {"large_output": {"enabled": True}}),
 ]

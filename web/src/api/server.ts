@@ -2,6 +2,7 @@
 
 import type {
   Answer,
+  Compacted,
   ErrorBody,
   EventPage,
   IdentityView,
@@ -38,6 +39,9 @@ export class ServerError extends Error {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
+
+/** How long a request for a summary waits to be refused. */
+const REFUSAL_SECONDS = 2;
 
 export interface NewMessage {
   text: string;
@@ -195,6 +199,18 @@ export class Server {
 
   reorderQueue(id: string, messageIds: string[]): Promise<unknown> {
     return this.json("PATCH", `${at(id)}/queue`, { message_ids: messageIds });
+  }
+
+  // The context
+
+  /** Summarise the older part of the conversation for the model. Waits for a refusal, not for the summary. */
+  compact(id: string, compactionId: string, instructions = ""): Promise<Compacted> {
+    return this.json("POST", `${at(id)}/compact`, { compaction_id: compactionId, instructions, wait: REFUSAL_SECONDS });
+  }
+
+  /** Keep a message word for word, whatever is summarised; or no longer. */
+  pin(id: string, messageId: string, isPinned: boolean): Promise<void> {
+    return this.json(isPinned ? "PUT" : "DELETE", `${at(id)}/messages/${encodeURIComponent(messageId)}/pin`);
   }
 
   // Requests and tasks

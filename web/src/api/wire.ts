@@ -15,6 +15,29 @@ export interface Answer {
   success?: boolean;
 }
 
+/** The receipt of a compaction that was asked for. */
+export interface Compacted {
+  compaction_id: string;
+  outcome: "accepted" | "compacted" | "compacting" | "failed";
+  tokens_before?: number;
+  tokens_after?: number;
+  removed?: number;
+  summary?: string;
+  error?: "" | "cancelled" | "empty" | "failed" | "nothing_to_compact" | "rewound" | "too_long";
+  message?: string;
+}
+
+/** How full the context of a session is: what its model is sent with the next call. */
+export interface ContextView {
+  tokens: number | null;
+  window: number | null;
+  percent: number | null;
+  compactions: number;
+  is_compacting: boolean;
+  pinned: string[];
+  usage: SessionUsage;
+}
+
 export interface Counts {
   needs_attention: number;
   running: number;
@@ -76,6 +99,27 @@ export interface FromAssistant {
   time: number;
 }
 
+/** The place where a compaction ended: with the next call the model is sent `summary`, or only a note that the older
+    part was left out (`cut`), in place of everything up to `up_to`. Readers still see all of it. */
+export interface FromCompaction {
+  role: "compaction";
+  compaction_id: string;
+  success: boolean;
+  method: "cut" | "summary";
+  trigger: "full" | "manual" | "threshold" | "too_long";
+  up_to: number;
+  summary: string;
+  kept: number;
+  removed: number;
+  tokens_before: number;
+  tokens_after: number;
+  error: "" | "cancelled" | "empty" | "failed" | "nothing_to_compact" | "rewound" | "too_long";
+  message: string;
+  duration_ms: number;
+  position: number;
+  time: number;
+}
+
 /** The result of a call. */
 export interface FromTool {
   role: "tool";
@@ -98,6 +142,7 @@ export interface FromUser {
   text: string;
   delivery: string;
   attachments?: Record<string, unknown>[];
+  pinned?: boolean;
   position: number;
   time: number;
 }
@@ -232,9 +277,10 @@ export interface Seen {
 export interface SessionDetail {
   session: SessionView;
   settings: SessionSettings;
-  messages: (FromUser | FromAssistant | FromTool | Failed | Info | Ended)[];
+  messages: (FromUser | FromAssistant | FromTool | Failed | Info | Ended | FromCompaction)[];
   before: number | null;
   cursor: string;
+  context?: ContextView | null;
 }
 
 /** The newest first, pinned or not: a client that shows pinned sessions first requests them separately. */
@@ -254,6 +300,17 @@ export interface SessionSettings {
   dry_run: boolean;
   mode: string;
   thinking: number | null;
+}
+
+/** The tokens of a session's model calls, compactions included. Calls whose provider reported nothing are not in the
+    sums. */
+export interface SessionUsage {
+  calls: number;
+  input_tokens: number;
+  output_tokens: number;
+  cache_read_tokens: number;
+  cache_write_tokens: number;
+  cache_share: number | null;
 }
 
 /** A session in a list. */

@@ -2,7 +2,7 @@
 
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { newId, Server, ServerError } from "../api/server.ts";
-import type { IdentityView, Overview, SessionSettings, SessionView } from "../api/wire.ts";
+import type { ContextView, IdentityView, Overview, SessionSettings, SessionView } from "../api/wire.ts";
 import { keep, kept } from "./kept.ts";
 import { OpenSession } from "./open_session.ts";
 import { Outbox } from "./outbox.ts";
@@ -48,6 +48,8 @@ export class App {
 
   readonly open: Signal<OpenSession | null> = signal<OpenSession | null>(null);
   readonly settings: Signal<SessionSettings | null> = signal<SessionSettings | null>(null);
+  /** The context of the open session, when a turn or a compaction ended last. */
+  readonly context: Signal<ContextView | null> = signal<ContextView | null>(null);
   readonly outbox: Signal<Outbox | null> = signal<Outbox | null>(null);
   /** A refused message, to be put back into the box where it was written. */
   readonly givenBack: Signal<{ sessionId: string; text: string; reason: string } | null> = signal<{
@@ -75,6 +77,7 @@ export class App {
   private lookingSince = 0;
   private listed = "";
   private heardState = "";
+  private heardRest = "";
   private wanted = LIST_PAGE;
 
   start(): void {
@@ -187,6 +190,7 @@ export class App {
       try {
         const found = await this.server.session(session.id);
         this.settings.value = found.settings;
+        this.context.value = found.context ?? null;
         this.put(found.session);
         return found.session.head;
       } catch (error) {
@@ -225,6 +229,7 @@ export class App {
     this.open.value = null;
     this.outbox.value = null;
     this.settings.value = null;
+    this.context.value = null;
   }
 
   private heard(session: OpenSession): void {
@@ -235,6 +240,28 @@ export class App {
     const state = `${session.id} ${session.conversation.turn?.state ?? "idle"}`;
     if (state !== this.heardState && session.loaded.value) void this.look();
     this.heardState = state;
+    const { turn, compaction } = session.conversation;
+    const rests = `${session.id} ${turn === null} ${compaction === null}`;
+    if (rests !== this.heardRest && session.loaded.value && (turn === null || compaction === null)) void this.measure(session);
+    this.heardRest = rests;
+  }
+
+  /** Ask how full the context is. It is no loss if that fails: the next end of a turn asks again. */
+  private async measure(session: OpenSession): Promise<void> {
+    try {
+      const found = await this.server.session(session.id);
+      if (this.open.value === session) this.context.value = found.context ?? null;
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error;
+    }
+  }
+
+  // The context
+
+  /** Have the older part of the open session summarised. Returns whether that was accepted. */
+  async compact(id: string, instructions = ""): Promise<boolean> {
+    const asked = await this.attempt(() => this.server.compact(id, newId(), instructions));
+    return asked !== undefined;
   }
 
   // Sending

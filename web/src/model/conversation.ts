@@ -27,7 +27,7 @@ export interface CallBlock {
 export type Block = TextBlock | ReasoningBlock | CallBlock;
 
 /** The items of a conversation. Each has a stable `key`, and a `version` that rises when it changes. */
-export type Item = UserItem | AssistantItem | ErrorItem | InfoItem | EndItem | TaskItem;
+export type Item = UserItem | AssistantItem | ErrorItem | InfoItem | EndItem | TaskItem | CompactionItem;
 
 interface Common {
   key: string;
@@ -64,6 +64,8 @@ export interface Usage {
   inputTokens: number | null;
   outputTokens: number | null;
   reasoningTokens: number | null;
+  /** The part of the input that the provider read from its cache. */
+  cacheReadTokens: number | null;
   costMicrodollars: number | null;
 }
 
@@ -95,6 +97,23 @@ export interface TaskItem extends Common {
   exitCode: number | null;
   detail: string;
   tail: string;
+}
+
+/** A summary takes the place of the older part of the conversation in what the model is sent. People still see all of it. */
+export interface CompactionItem extends Common {
+  kind: "compaction";
+  /** `cut`: the older part was left out without a summary. `failed`: the context stays as it was. */
+  state: "running" | "done" | "cut" | "failed";
+  /** Why it was made: `full` and `too_long` make the turn wait. */
+  trigger: string;
+  tokensBefore: number;
+  tokensAfter: number;
+  summary: string;
+  /** How many messages of people the model keeps word for word. */
+  kept: number;
+  removed: number;
+  error: string;
+  message: string;
 }
 
 /** `asked`: the model called it. `waiting`: it waits for the answer to a request. */
@@ -168,6 +187,10 @@ export class Conversation {
   position = 0;
   /** What the turn waits for, while nothing comes. It is not in the log. */
   heard: HeardStatus | null = null;
+  /** The tokens of the context, as the provider counted the last call or as a compaction left it; null: not known. */
+  contextTokens: number | null = null;
+  /** The compaction that is under way. */
+  compaction: CompactionItem | null = null;
   /** Rises when items are added or removed, and when anything else than an item changes. */
   version = 0;
 
@@ -175,6 +198,8 @@ export class Conversation {
   private readonly lengths = new Map<string, number>();
   private readonly holders = new Map<string, AssistantItem>();
   private readonly turns = new Map<string, Item[]>();
+  /** Whether a message is pinned, for each that was pinned or unpinned. */
+  private readonly pins = new Map<string, boolean>();
   /** Calls and requests since the last end of a turn: no others can be open. */
   private readonly recentCalls = new Set<string>();
   private readonly recentRequests = new Set<string>();
@@ -189,6 +214,10 @@ export class Conversation {
   /** The items of one turn, in order. */
   ofTurn(turnId: string): Item[] {
     return this.turns.get(turnId) ?? [];
+  }
+
+  isPinned(messageId: string): boolean {
+    return this.pins.get(messageId) ?? false;
   }
 
   get openRequests(): Asked[] {
@@ -253,6 +282,16 @@ export class Conversation {
         break;
       case "holdfast.task_notified":
         this.taskNews(event);
+        break;
+      case "session.compaction_start":
+        this.compactionStarted(event);
+        break;
+      case "session.compaction_complete":
+        this.compactionEnded(event);
+        break;
+      case "holdfast.message_pinned":
+        this.pins.set(data.messageId, data.pinned);
+        for (const item of this.items) if (item.kind === "user" && item.messageId === data.messageId) item.version += 1;
         break;
       default:
         this.turnEvent(event);
@@ -320,6 +359,8 @@ export class Conversation {
     }
     this.items = [...before.items, ...this.items];
     for (const name of isTold) this.told.add(name);
+    for (const item of before.items) if (item.kind === "user" && this.pins.has(item.messageId)) item.version += 1;
+    for (const [messageId, isPinned] of before.pins) if (!this.pins.has(messageId)) this.pins.set(messageId, isPinned);
     for (const [callId, call] of before.calls) this.calls.set(callId, call);
     for (const [requestId, asked] of before.requests) this.requests.set(requestId, asked);
     for (const [messageId, item] of before.messages) this.messages.set(messageId, item);
@@ -414,14 +455,59 @@ export class Conversation {
   private used(data: EventView["data"]): void {
     const item = this.messages.get(data.messageId);
     this.reachesBack ||= !item;
+    if (data.inputTokens) this.contextTokens = data.inputTokens + (data.outputTokens ?? 0);
     if (!item) return;
     item.usage = {
       inputTokens: data.inputTokens ?? null,
       outputTokens: data.outputTokens ?? null,
       reasoningTokens: data.reasoningTokens ?? null,
+      cacheReadTokens: data.cacheReadTokens ?? null,
       costMicrodollars: data.costMicrodollars ?? null,
     };
     item.version += 1;
+  }
+
+  /** A summary whose process died is begun again: it stays the same line. */
+  private compactionStarted(event: EventView): void {
+    const { data } = event;
+    if ((data.attempt ?? 1) > 1 && this.compaction) return;
+    this.compaction = {
+      kind: "compaction",
+      ...this.place(event),
+      key: data.compactionId,
+      state: "running",
+      trigger: data.trigger,
+      tokensBefore: data.tokens ?? 0,
+      tokensAfter: 0,
+      summary: "",
+      kept: 0,
+      removed: 0,
+      error: "",
+      message: "",
+    };
+    this.add(this.compaction);
+  }
+
+  private compactionEnded(event: EventView): void {
+    const { data } = event;
+    if (this.compaction?.key !== data.compactionId) {
+      this.reachesBack = true;
+      this.compaction = null;
+      this.compactionStarted(event);
+    }
+    const item = this.compaction;
+    this.compaction = null;
+    if (!item) return;
+    item.state = !data.success ? "failed" : data.method === "cut" ? "cut" : "done";
+    item.tokensBefore = data.tokensBefore ?? item.tokensBefore;
+    item.tokensAfter = data.tokensAfter ?? 0;
+    item.summary = data.summary ?? "";
+    item.kept = data.verbatim?.length ?? 0;
+    item.removed = data.removed ?? 0;
+    item.error = data.error ?? "";
+    item.message = data.message ?? "";
+    item.version += 1;
+    if (data.success) this.contextTokens = item.tokensAfter || null;
   }
 
   private taskNews(event: EventView): void {
@@ -443,6 +529,8 @@ export class Conversation {
   /** A rewind: the conversation continues from this position, and everything after it was taken back. */
   private truncate(kept: number): void {
     this.leastKept = Math.min(this.leastKept, kept);
+    this.contextTokens = null;
+    if (this.compaction && this.compaction.position > kept) this.compaction = null;
     const gone = this.items.filter((item) => item.position > kept);
     this.items = this.items.filter((item) => item.position <= kept);
     for (const turnId of new Set(gone.map((item) => item.turnId))) {
@@ -698,6 +786,7 @@ export function usageOf(items: Item[], turnId: string): Usage | null {
     inputTokens: sum("inputTokens"),
     outputTokens: sum("outputTokens"),
     reasoningTokens: sum("reasoningTokens"),
+    cacheReadTokens: sum("cacheReadTokens"),
     costMicrodollars: sum("costMicrodollars"),
   };
 }

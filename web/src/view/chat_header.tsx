@@ -3,6 +3,7 @@
 import type { OpenSession } from "../model/open_session.ts";
 import type { Panel } from "../model/app.ts";
 import { useApp } from "./context.ts";
+import { ContextMeter } from "./context_meter.tsx";
 import { visibleLine } from "./escapes.ts";
 import { Icon, type IconName } from "./icons.tsx";
 
@@ -21,6 +22,7 @@ export function ChatHeader({ session }: { session: OpenSession | null }) {
       <h1 dir="auto" title={title}>
         {title}
       </h1>
+      {session && <ContextMeter session={session} />}
       {model && <span class="aside only-wide">{visibleLine(model)}</span>}
       {session && (
         <>

@@ -11,6 +11,9 @@ import { chosenFor, keepChosen, ModelPicker, type Chosen } from "./model_picker.
 import { QueueChips } from "./queue_chips.tsx";
 import { focusRequest } from "./shortcuts.ts";
 
+/** `/compact`, and what the summary should keep. */
+const COMPACT = /^\/compact(?:\s+([^]*))?$/;
+
 const TALLEST_PX = 240;
 /** Browsers that fit a box to its content by CSS need no measuring, which would cost a layout. */
 const FITS_ITSELF = CSS.supports("field-sizing", "content");
@@ -51,6 +54,12 @@ export function Composer({ session }: { session: OpenSession | null }) {
     setText("");
     keep(`draft.${name}`, null);
     setRefusal("");
+    const command = COMPACT.exec(wanted);
+    if (command && session) {
+      void app.compact(session.id, command[1] ?? "").then((isAccepted) => !isAccepted && toBox(wanted));
+      box.current?.focus();
+      return;
+    }
     app.send(wanted, delivery, { ...chosen });
     // A session that this message creates keeps the options that were chosen for it.
     if (!session && app.open.value) keepChosen(app.open.value.id, chosen);
@@ -114,7 +123,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
       <div class="composer-foot">
         <ModelPicker chosen={chosen} choose={choose} />
         <p class="keys" aria-hidden="true">
-          {hint(session, text)}
+          {COMPACT.test(text.trim()) && session ? "Enter summarises the older part for the model" : hint(session, text)}
         </p>
       </div>
     </form>

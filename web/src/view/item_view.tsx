@@ -4,6 +4,7 @@ import { memo } from "preact/compat";
 import type { EndItem, ErrorItem, Item, TaskItem } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { AssistantMessage } from "./assistant_message.tsx";
+import { CompactionLine } from "./compaction_line.tsx";
 import { useApp } from "./context.ts";
 import { visible } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
@@ -20,7 +21,7 @@ export const ItemView = memo(
   function ItemView({ item, session }: Props) {
     switch (item.kind) {
       case "user":
-        return <UserMessage item={item} session={session} />;
+        return <UserMessage item={item} session={session} isPinned={session.conversation.isPinned(item.messageId)} />;
       case "assistant":
         return <AssistantMessage item={item} session={session} />;
       case "error":
@@ -29,6 +30,8 @@ export const ItemView = memo(
         return <EndLine item={item} session={session} />;
       case "task":
         return <TaskLine item={item} />;
+      case "compaction":
+        return <CompactionLine item={item} state={item.state} />;
       case "info":
         return <p class={`aside ${item.level}`}>{visible(item.message)}</p>;
     }

@@ -1,4 +1,4 @@
-/** The menu of a session: rename, pin, export, delete and so on. */
+/** The menu of a session: rename, pin, compact, export, delete and so on. */
 
 import { signal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -76,6 +76,7 @@ export function actionsFor(app: App, session: SessionView): SessionAction[] {
   return [
     { label: "Rename", run: () => rename(app, session) },
     { label: session.pinned ? "Unpin" : "Pin", run: () => void changed(app, session, { pinned: !session.pinned }) },
+    { label: "Compact", run: () => void app.compact(session.id) },
     { label: "Fork", run: () => void forked(app, session) },
     { label: "Export", run: () => void exported(app, session) },
     { label: "Delete", run: () => void removed(app, session), isDanger: true },

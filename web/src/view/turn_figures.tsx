@@ -1,6 +1,6 @@
 /** The duration of a turn, and its tokens and cost as far as the provider reported them. */
 
-import { usageOf, type EndItem } from "../model/conversation.ts";
+import { usageOf, type EndItem, type Usage } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { digits, duration, exactly, moment } from "./words.ts";
 
@@ -11,7 +11,7 @@ export function TurnFigures({ item, session }: { item: EndItem; session: OpenSes
     <span class="figures-line">
       <time title={exactly(item.time)}>{moment(item.time)}</time> · {duration(item.durationMs)}
       {tokens && (
-        <span title={`${digits(tokens[0]!)} in, ${digits(tokens[1]!)} out`}>
+        <span title={`${digits(tokens[0]!)} in${cached(usage)}, ${digits(tokens[1]!)} out`}>
           {" "}
           · {digits(tokens[0]! + tokens[1]!)} tokens
         </span>
@@ -19,6 +19,10 @@ export function TurnFigures({ item, session }: { item: EndItem; session: OpenSes
       {!!usage?.costMicrodollars && <span> · {money(usage.costMicrodollars)}</span>}
     </span>
   );
+}
+
+function cached(usage: Usage | null): string {
+  return usage?.cacheReadTokens && usage.inputTokens ? ` (${Math.floor((usage.cacheReadTokens * 100) / usage.inputTokens)} % from the cache)` : "";
 }
 
 /** Dollars with as many digits as a small amount needs. */

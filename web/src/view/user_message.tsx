@@ -1,4 +1,4 @@
-/** A message of a person. It can be edited, which takes back everything after it. */
+/** A message of a person. It can be pinned, so that no summary replaces it, and edited, which takes back everything after it. */
 
 import { useState } from "preact/hooks";
 import type { UserItem } from "../model/conversation.ts";
@@ -8,8 +8,10 @@ import { Icon } from "./icons.tsx";
 import { CopyButton } from "./markdown.tsx";
 import { exactly, moment } from "./words.ts";
 
-export function UserMessage({ item, session }: { item: UserItem; session: OpenSession }) {
+export function UserMessage({ item, session, isPinned }: { item: UserItem; session: OpenSession; isPinned: boolean }) {
+  const app = useApp();
   const [isEditing, setEditing] = useState(false);
+  const pinning = isPinned ? "Unpin: let it be summarised" : "Pin: keep it word for word for the model";
   const steered = item.delivery === "steering";
   return (
     <article class="user" aria-label={steered ? "Your follow-up" : "Your message"}>
@@ -19,9 +21,24 @@ export function UserMessage({ item, session }: { item: UserItem; session: OpenSe
         <>
           <div class="bubble">{item.text}</div>
           <footer class="under">
+            {isPinned && (
+              <span class="tag pinned">
+                <Icon name="pin" /> pinned
+              </span>
+            )}
             {steered && <span class="tag">follow-up</span>}
             <time title={exactly(item.time)}>{moment(item.time)}</time>
             <CopyButton text={item.text} label="Copy message" />
+            <button
+              type="button"
+              class="quiet"
+              aria-pressed={isPinned}
+              title={pinning}
+              aria-label={isPinned ? "Unpin message" : "Pin message"}
+              onClick={() => void app.attempt(() => app.server.pin(session.id, item.messageId, !isPinned))}
+            >
+              <Icon name="pin" />
+            </button>
             {!steered && (
               <button type="button" class="quiet" title="Edit and send again" aria-label="Edit and send again" onClick={() => setEditing(true)}>
                 <Icon name="edit" />

@@ -47,10 +47,11 @@ export function Working({ session }: { session: OpenSession }) {
   );
 }
 
-function doing({ calls, items }: Conversation): string {
+function doing({ calls, items, compaction }: Conversation): string {
   const running = [...calls.values()].filter((call) => call.status === "running").map((call) => call.name);
   if (running.length) return `Running ${running.join(", ")}`;
   const last = items.at(-1);
+  if (last === compaction && (compaction?.trigger === "full" || compaction?.trigger === "too_long")) return "Waiting for a summary";
   if (last?.kind !== "assistant" || last.state !== "streaming") return "Working";
   const block = last.blocks.at(-1);
   if (!block) return "Working";

@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "model-server": ("model_server", "Serve a scripted model over HTTP."),
     "doctor": ("doctor", "Check all that Holdfast needs."),
     "story": ("story", "Half a minute of crashes, with nothing lost."),
-    "sessions": ("sessions", "List, show, move, delete, export and import sessions."),
+    "sessions": ("sessions", "List, show, compact, move, delete, export and import sessions."),
     "tasks": ("tasks", "List, show, follow and kill the commands that sessions run."),
     "db": ("database", "Look at the database, migrate it and back it up."),
     "cluster": ("cluster", "See which processes work on a database, and what waits."),

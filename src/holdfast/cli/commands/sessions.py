@@ -5,14 +5,18 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import IdArgument, JsonOption, TargetOptions, command, example
+from holdfast.cli.options import IdArgument, JsonOption, TargetOptions, TurnTargetOptions, command, example
 
 app = typer.Typer(
     name="sessions",
-    help="List, show, move, delete, export and import sessions.",
+    help="List, show, compact, move, delete, export and import sessions.",
     epilog=example("sessions list --search invoice"),
     no_args_is_help=True,
 )
+
+MessageArgument = Annotated[
+    str, typer.Argument(help="The message's id, or words in it: the last such message. Left out: the last message.")
+]
 
 
 @app.command("list", epilog=example("sessions list --limit 5"))
@@ -71,6 +75,39 @@ async def delete_session(
     from holdfast.cli import sessions
 
     await sessions.delete_session(at.target(), session, yes=yes)
+
+
+@app.command("compact", epilog=example("sessions compact 3f2a9c1b --instructions 'Keep all file names.'"))
+@command
+async def compact_session(
+    at: TurnTargetOptions,
+    *,
+    session: IdArgument,
+    instructions: Annotated[str, typer.Option("--instructions", help="What the summary should keep.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Summarise the older part of a session for its model. The log keeps everything."""
+    from holdfast.cli import sessions
+
+    await sessions.compact_session(at.target(), session, instructions=instructions, as_json=as_json)
+
+
+@app.command("pin", epilog=example("sessions pin 3f2a9c1b 'never push'"))
+@command
+async def pin_message(at: TargetOptions, *, session: IdArgument, message: MessageArgument = "") -> None:
+    """Have the model keep a message word for word, whatever is summarised."""
+    from holdfast.cli import sessions
+
+    await sessions.pin_message(at.target(), session, message, pinned=True)
+
+
+@app.command("unpin", epilog=example("sessions unpin 3f2a9c1b 'never push'"))
+@command
+async def unpin_message(at: TargetOptions, *, session: IdArgument, message: MessageArgument = "") -> None:
+    """Let a pinned message be summarised again."""
+    from holdfast.cli import sessions
+
+    await sessions.pin_message(at.target(), session, message, pinned=False)
 
 
 @app.command("export", epilog=example("sessions export 3f2a9c1b talk.json"))

@@ -185,6 +185,10 @@ class DataTitleChunk(TransientChunk, frozen=True, tag="data-title"):
     """The session's new title, chosen by a person or made by a model."""
 
 
+class DataCompactionChunk(TransientChunk, frozen=True, tag="data-compaction"):
+    """The older part of the conversation is being summarised for the model, or that has ended."""
+
+
 class DataToolProgressChunk(TransientChunk, frozen=True, tag="data-tool-progress"):
     """Progress of a running tool; not stored."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.events import message, session, task, turn
+from holdfast.events import compaction, message, session, task, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import TurnId
@@ -127,6 +127,8 @@ class UiProjection:
                 self._error = error
             case session.TitleChanged() as named if self.turn_id and (named.chosen or named.by_model):
                 return [chunks.DataTitleChunk({"title": named.title})]
+            case compaction.CompactionStarted() | compaction.CompactionEnded() as compacted if self.turn_id:
+                return [chunks.DataCompactionChunk(_compaction(compacted))]
             case body:
                 return self._message(body) or self._tools.take(body)
         return []
@@ -200,6 +202,17 @@ def _error(error: session.SessionError | None) -> tuple[str, Metadata]:
     if error is None:
         return "The turn failed.", {"code": "unknown", "message": "The turn failed.", "retryable": False}
     return error.message, {"code": error.error_type, "message": error.message, "retryable": error.retryable}
+
+
+def _compaction(body: compaction.CompactionStarted | compaction.CompactionEnded) -> Metadata:
+    about: Metadata = {"compactionId": body.compaction_id, "trigger": body.trigger}
+    match body:
+        case compaction.CompactionStarted(tokens=tokens):
+            return {**about, "state": "started", "tokensBefore": tokens}
+        case compaction.CompactionEnded(success=False, error=error):
+            return {**about, "state": "failed", "error": error}
+        case compaction.CompactionEnded(method=method, tokens_before=before, tokens_after=after):
+            return {**about, "state": "ended", "method": method, "tokensBefore": before, "tokensAfter": after}
 
 
 def _task(notice: TaskNotice) -> Metadata:

@@ -20,6 +20,7 @@ from holdfast.events.ids import Key, Position, RequestId, TaskId, TurnId, random
 from holdfast.events.request import UserInputCompleted, UserInputRequested
 from holdfast.events.task import TaskNotified, TaskStarted
 from holdfast.live.live import Changed, Delta, Progress, WaitStatus
+from holdfast.server.copilot.context_meter import ContextMeter
 from holdfast.server.copilot.peer import Peer, PeerGone, RpcError
 from holdfast.server.copilot.projection import CopilotProjection, WireEvent, without_rewound
 from holdfast.server.errors import NotFound, OperationError
@@ -123,6 +124,7 @@ class Hub:
         self._instructions = instructions
         self._updated = updated
         self._projection = CopilotProjection(key.session, instructions)
+        self._meter = ContextMeter(operations, key)
         self._watchers: list[Watcher] = []
         self._mode: session.Mode = "interactive"
         self._ended: tuple[str, turn.TurnEnded] | None = None
@@ -250,6 +252,8 @@ class Hub:
         self.position = event.position
         self._signal_activity()
         self._notify_watchers(event, sent)
+        if (measured := await self._meter.take(event)) is not None:
+            self.publish("session.usage_info", measured)
         match event.body:
             case session.TitleChanged():
                 await self._updated(self.key)

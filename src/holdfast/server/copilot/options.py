@@ -1,15 +1,19 @@
 """The parameters of `session.create` and `session.resume`, validated and converted to the runtime's types."""
 
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
+from msgspec import Meta
 
+from holdfast.events.compaction import CompactionSettings
 from holdfast.events.session import ClientTool, Provider
 from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets, place_of
 from holdfast.models.own_provider import check_provider
 from holdfast.models.stated_facts import tokens_in, window_of
 from holdfast.server.errors import Invalid
 from holdfast.tools.built_in import HOLDFAST_SHELL
+
+Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 
@@ -111,6 +115,26 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wire_model: str | None = None
 
 
+class InfiniteSessionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """When the session compacts: fractions of the model's window."""
+
+    enabled: bool | None = None
+    background_compaction_threshold: Fraction | None = None
+    buffer_exhaustion_threshold: Fraction | None = None
+
+    def settings(self) -> CompactionSettings:
+        return CompactionSettings(
+            enabled=self.enabled is not False,
+            start_percent=_percent(self.background_compaction_threshold),
+            wait_percent=_percent(self.buffer_exhaustion_threshold),
+        )
+
+
+def _percent(fraction: float | None) -> int | None:
+    """A whole percentage of at least 1."""
+    return None if fraction is None else max(1, round(fraction * 100))
+
+
 class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The parameters of `session.create` and `session.resume`. Other parameters are accepted and have no effect."""
 
@@ -134,6 +158,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     continue_pending_work: bool | None = None
     disable_resume: bool | None = None
     sandbox_config: dict[str, Any] | None = None
+    infinite_sessions: InfiniteSessionOptions | None = None
 
     def own_provider(self) -> ProviderOptions | None:
         """The client's endpoint for the session's model; None if the client provides none."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from holdfast.events import codec, message, request, session, task, tool, turn
+from holdfast.events import codec, compaction, message, request, session, task, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, ToolCallId, TurnId, random_id
@@ -33,6 +33,14 @@ ERROR_TYPES: Final = {
     "model_rate_limited": "rate_limit",
 }
 """The protocol's names for reasons why a turn failed; every other reason is a `query`."""
+
+COMPACTION_TRIGGERS: Final = {
+    "threshold": "threshold",
+    "full": "threshold",
+    "too_long": "context_limit_retry",
+    "manual": "manual",
+}
+"""The protocol's names for reasons why a compaction started; clients know no others."""
 
 _NO_CODE_CHANGES: Final = {"linesAdded": 0, "linesRemoved": 0, "filesModified": []}
 
@@ -76,6 +84,7 @@ class CopilotProjection:
         self._asked_by: MessageId | None = None
         self._at_work: list[ToolCallId] = []
         """Tool calls of the step that were attempted and have no result yet."""
+        self._compaction: compaction.CompactionStarted | None = None
         self._streamed: MessageId | None = None
         self._streamed_bytes = 0
 
@@ -237,6 +246,8 @@ class CopilotProjection:
                 return [_Shown("session.error", self._error(body))]
             case session.SessionShutdown():
                 return [_Shown("session.shutdown", self._shutdown(body, event.time))]
+            case compaction.CompactionStarted() | compaction.CompactionEnded():
+                return self._compaction_events(body)
             case _:
                 return []
 
@@ -304,6 +315,16 @@ class CopilotProjection:
             data["errorReason" if body.shutdown_type == "error" else "reason"] = body.reason
         return data
 
+    def _compaction_events(self, body: compaction.CompactionStarted | compaction.CompactionEnded) -> list[_Shown]:
+        """Clients see one start, although a compaction whose process died is started again."""
+        match body:
+            case compaction.CompactionStarted(attempt=attempt):
+                self._compaction = body
+                return [_Shown("session.compaction_start", _compaction_start(body))] if attempt == 1 else []
+            case compaction.CompactionEnded():
+                started, self._compaction = self._compaction, None
+                return [_Shown("session.compaction_complete", _compaction_complete(body, started))]
+
     def _message_events(
         self, body: message.UserMessage | message.AssistantMessage | message.Usage | message.CallFailed
     ) -> list[_Shown]:
@@ -367,6 +388,7 @@ class CopilotProjection:
             "inputTokens": body.input_tokens,
             "outputTokens": body.output_tokens,
             "cacheReadTokens": body.cache_read_tokens,
+            "cacheWriteTokens": body.cache_write_tokens,
             "reasoningTokens": body.reasoning_tokens,
         }
         known = {name: figure for name, figure in figures.items() if figure is not None}
@@ -465,6 +487,53 @@ class CopilotProjection:
             "arguments": codec.arguments(body.arguments),
             "workingDirectory": self._directory,
         }
+
+
+def _compaction_start(body: compaction.CompactionStarted) -> dict[str, Any]:
+    return {
+        "trigger": COMPACTION_TRIGGERS[body.trigger],
+        "compactionAttemptId": body.compaction_id,
+        "currentTokens": body.tokens,
+        "tokenLimit": body.window,
+    }
+
+
+def _compaction_complete(
+    body: compaction.CompactionEnded, started: compaction.CompactionStarted | None
+) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "success": body.success,
+        "trigger": COMPACTION_TRIGGERS[body.trigger],
+        "compactionAttemptId": body.compaction_id,
+        "preCompactionTokens": body.tokens_before,
+    }
+    if body.success:
+        data |= {
+            "postCompactionTokens": body.tokens_after,
+            "tokensRemoved": max(0, body.tokens_before - body.tokens_after),
+            "messagesRemoved": body.removed,
+            "summaryContent": body.summary,
+        }
+    else:
+        data["error"] = body.message or body.error
+    if started is not None:
+        data["tokenLimit"] = started.window
+        if started.instructions:
+            data["customInstructions"] = started.instructions
+    if body.model:
+        data |= {"model": shown_model(body.model), "compactionTokensUsed": _compaction_use(body)}
+    return data
+
+
+def _compaction_use(body: compaction.CompactionEnded) -> dict[str, Any]:
+    figures = {
+        "inputTokens": body.input_tokens,
+        "outputTokens": body.output_tokens,
+        "cacheReadTokens": body.cache_read_tokens,
+        "cacheWriteTokens": body.cache_write_tokens,
+    }
+    known = {name: figure for name, figure in figures.items() if figure is not None}
+    return {"model": shown_model(body.model), "duration": body.duration_ms, **known}
 
 
 def _derived_id(event: Event, shown: _Shown) -> str:

@@ -203,6 +203,7 @@ class CopilotService:
             metric["usage"]["inputTokens"] += entry.input_tokens or 0
             metric["usage"]["outputTokens"] += entry.output_tokens or 0
             metric["usage"]["cacheReadTokens"] += entry.cache_read_tokens or 0
+            metric["usage"]["cacheWriteTokens"] += entry.cache_write_tokens or 0
         return metrics, 0
 
     async def _announce_update(self, key: Key) -> None:

@@ -10,6 +10,7 @@ from holdfast.server.copilot.connection import ClientConnection
 from holdfast.server.copilot.methods import (
     absent,
     account,
+    compaction,
     event_log,
     history,
     messages,
@@ -39,6 +40,7 @@ METHOD_MODULES: Final = (
     queue,
     event_log,
     history,
+    compaction,
     permissions,
     questions,
     tools,

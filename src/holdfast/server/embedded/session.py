@@ -1,8 +1,11 @@
 """A session of the database that this process has opened."""
 
+from typing import Final
+
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, MessageId, Position, RequestId, TurnId
 from holdfast.events.request import Decision
+from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
 from holdfast.protocol.home import OUTPUT_BYTES, AnySession
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission
@@ -25,6 +28,9 @@ from holdfast.server.views.tasks import killed_task, task_view
 from holdfast.store.clock import Clock
 from holdfast.store.store import Cursor
 from holdfast.tools.working_directory import identity_of
+
+CANCEL_WAIT_SECONDS: Final = 2.0
+"""How long a cancellation of a compaction waits for the session's holder."""
 
 
 class Session(AnySession):
@@ -148,6 +154,27 @@ class Session(AnySession):
 
     async def revoke_permission(self, permission_id: str) -> Permission:
         return await self._operations.revoke_session_permission(self.key, permission_id)
+
+    # The context
+
+    async def context(self) -> ContextView:
+        return await self._operations.context(self.key)
+
+    async def compact(
+        self, *, instructions: str = "", compaction_id: str | None = None, wait_seconds: float = 0
+    ) -> Compacted:
+        return await self._operations.compact(
+            self.key, instructions=instructions, compaction_id=compaction_id, wait_seconds=wait_seconds
+        )
+
+    async def cancel_compaction(self) -> CompactionCancelled:
+        return await self._operations.cancel_compaction(self.key, wait_seconds=CANCEL_WAIT_SECONDS)
+
+    async def pin(self, message_id: str) -> None:
+        await self._operations.pin(self.key, MessageId(message_id))
+
+    async def unpin(self, message_id: str) -> None:
+        await self._operations.unpin(self.key, MessageId(message_id))
 
     # The queue
 

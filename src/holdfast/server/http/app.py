@@ -13,6 +13,7 @@ from holdfast.server.http.openapi import openapi_endpoint
 from holdfast.server.http.routes import (
     activity,
     chat,
+    compactions,
     events,
     exports,
     forks,
@@ -25,6 +26,7 @@ from holdfast.server.http.routes import (
     overview,
     page,
     permissions,
+    pins,
     queue,
     requests,
     rewinds,
@@ -36,6 +38,7 @@ from holdfast.server.http.service import HttpService
 
 ROUTE_MODULES: Final = (
     chat,
+    compactions,
     events,
     page,
     health,
@@ -47,6 +50,7 @@ ROUTE_MODULES: Final = (
     queue,
     requests,
     permissions,
+    pins,
     tasks,
     forks,
     rewinds,

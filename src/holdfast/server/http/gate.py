@@ -37,7 +37,7 @@ SAFETY_HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
 )
 
 _PREFLIGHT: Final[Mapping[str, str]] = {
-    "access-control-allow-methods": "GET, POST, PATCH, DELETE",
+    "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
     "access-control-allow-headers": "authorization, content-type, last-event-id",
     "access-control-max-age": "600",
 }

@@ -4,11 +4,12 @@ A page is returned oldest first. It never begins between a call and the message 
 visible if there is anything, and joins the next older page without a gap: its `before` names that page.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.events.compaction import CompactionEnded
 from holdfast.events.event import Event
 from holdfast.events.ids import Position
 from holdfast.events.message import AssistantMessage, Block, ReasoningBlock, TextBlock, UserMessage
@@ -20,6 +21,7 @@ from holdfast.protocol.message import (
     Ended,
     Failed,
     FromAssistant,
+    FromCompaction,
     FromTool,
     FromUser,
     Info,
@@ -41,13 +43,13 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """The `before` of the next older page. None: this is the first page."""
 
 
-async def page_of(events: AsyncIterator[Event], limit: int) -> MessagePage:
-    """The last page of these events, which come newest first."""
+async def page_of(events: AsyncIterator[Event], limit: int, *, pinned: Collection[str] = ()) -> MessagePage:
+    """The last page of these events, which come newest first. `pinned` are the ids of the pinned messages."""
     growing = GrowingPage(limit)
     async for event in events:
         if isinstance(event.body, StepStarted):
             growing.note_step_start()
-        message = view_of(event)
+        message = view_of(event, pinned)
         if message is None:
             continue
         if growing.may_begin_here():
@@ -101,6 +103,8 @@ def _characters(message: MessageView) -> int:
             return len(content) + len(details)
         case FromAssistant(blocks=blocks):
             return sum(len(block.arguments if isinstance(block, ToolCallView) else block.text) for block in blocks)
+        case FromCompaction(summary=summary):
+            return len(summary)
         case Ended():
             return 0
 
@@ -111,7 +115,7 @@ def _is_visible(message: MessageView) -> bool:
     return isinstance(message, FromUser | Failed)
 
 
-def view_of(event: Event) -> MessageView | None:
+def view_of(event: Event, pinned: Collection[str] = ()) -> MessageView | None:
     """The event as a person sees it; None: people do not see it."""
     at: dict[str, Any] = {"position": event.position, "time": event.time}
     match event.body:
@@ -123,6 +127,7 @@ def view_of(event: Event) -> MessageView | None:
                 text=body.content,
                 delivery=body.delivery,
                 attachments=body.attachments,
+                pinned=body.message_id in pinned,
             )
         case AssistantMessage() as body:
             return FromAssistant(
@@ -148,6 +153,23 @@ def view_of(event: Event) -> MessageView | None:
             return Failed(**at, code=body.error_type, message=body.message, retryable=body.retryable)
         case SessionInfo() as body:
             return Info(**at, message=body.message, level=body.level)
+        case CompactionEnded() as body:
+            return FromCompaction(
+                **at,
+                compaction_id=body.compaction_id,
+                success=body.success,
+                method=body.method,
+                trigger=body.trigger,
+                up_to=body.up_to,
+                summary=body.summary,
+                kept=len(body.verbatim),
+                removed=body.removed,
+                tokens_before=body.tokens_before,
+                tokens_after=body.tokens_after,
+                error=body.error,
+                message=body.message,
+                duration_ms=body.duration_ms,
+            )
         case TurnEnded() as body:
             return Ended(**at, turn_id=body.turn_id, reason=body.reason, duration_ms=body.duration_ms)
         case _:

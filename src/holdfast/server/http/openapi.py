@@ -24,6 +24,7 @@ PUBLISHED_NAMES: Final[Mapping[str, str]] = {
     "ChatTool": "ClientToolGiven",
     "ClientMessage": "UiMessage",
     "ClientToolBody": "ToolGiven",
+    "CompactBody": "Compact",
     "ConversationView": "Conversation",
     "ForkBody": "ForkGiven",
     "ForkQuery": "At",

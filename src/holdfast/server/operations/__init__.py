@@ -10,10 +10,13 @@ from holdfast.protocol.message import DeliveryChoice as DeliveryChoice
 from holdfast.protocol.request import Answered as Answered
 from holdfast.server.operations.activity import ActivityVerbs
 from holdfast.server.operations.attachments import AttachmentVerbs
+from holdfast.server.operations.compactions import CompactionVerbs
+from holdfast.server.operations.contexts import ContextVerbs
 from holdfast.server.operations.forks import ForkVerbs
 from holdfast.server.operations.grants import GrantVerbs
 from holdfast.server.operations.messages import MessageVerbs
 from holdfast.server.operations.permissions import PermissionVerbs
+from holdfast.server.operations.pins import PinVerbs
 from holdfast.server.operations.queue import QueueVerbs
 from holdfast.server.operations.requests import RequestVerbs
 from holdfast.server.operations.rewinds import RewindVerbs
@@ -35,6 +38,9 @@ class Operations(
     QueueVerbs,
     StopVerbs,
     RewindVerbs,
+    CompactionVerbs,
+    PinVerbs,
+    ContextVerbs,
     PermissionVerbs,
     GrantVerbs,
     SettingsVerbs,

@@ -4,7 +4,7 @@ Nothing here needs a lease. An append that depends on the session's state names 
 writer never overwrites a change that it has not read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from holdfast.events import inbox
@@ -14,7 +14,7 @@ from holdfast.events.ids import CHOSEN_ID_RULE, EventId, Key, Position, may_be_c
 from holdfast.events.role import RoleBounds
 from holdfast.events.session import DirectoryIdentity, ModelChanged, Provider, SettingsChanged, TitleChanged
 from holdfast.live.live import Advanced, Changed, Live, Subscription
-from holdfast.models.choice import OWN_MODEL, row_model
+from holdfast.models.choice import OWN_MODEL, ModelChoice, row_model
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
@@ -38,6 +38,14 @@ from holdfast.store.store import (
 )
 from holdfast.tools.working_directory import Identify, identity_of
 
+FindWindow = Callable[[ModelChoice], Awaitable[int | None]]
+"""Finds the window of a session's model in tokens; None if nothing is known of models here."""
+
+
+async def no_window(choice: ModelChoice) -> int | None:
+    """For a program that knows no models."""
+    return None
+
 
 class SessionAccess:
     """Reads sessions of one store and writes to them.
@@ -57,6 +65,7 @@ class SessionAccess:
         shared_directories: Sequence[str] = (),
         new_id: Callable[[], str] = random_id,
         identify: Identify = identity_of,
+        find_window: FindWindow = no_window,
     ) -> None:
         self.store = store
         self.live = live
@@ -68,6 +77,11 @@ class SessionAccess:
         self._producer = producer
         self._new_id = new_id
         self._identify = identify
+        self._find_window = find_window
+
+    @property
+    def bounds(self) -> Bounds:
+        return self._bounds
 
     # Reading
 

@@ -86,7 +86,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"hooks": True},
     {"commands": [{"name": "deploy"}], "requestElicitation": True, "requestExitPlanMode": True},
     {"mcpServers": {"s": {"command": "false"}}, "customAgents": [{"name": "a"}], "skillDirectories": ["/x"]},
-    {"infiniteSessions": {"enabled": True, "backgroundCompactionThreshold": 0.001}},
 ]
 
 
@@ -97,4 +96,4 @@ async def test_session_that_requests_absent_features_works_without_them(
     session = await client.session(**options)
     assert await session.say("Hello") == "Yes."
     kinds = {event["type"] for event in client.told}
-    assert not {"hook.start", "session.compaction_start", "commands.changed"} & kinds
+    assert not {"hook.start", "commands.changed"} & kinds

@@ -98,7 +98,7 @@ async def test_busy_session_is_not_rewound(tmp_path: Path) -> None:
         await session.client.until("session.idle")
 
 
-async def test_compaction_reports_failure(session: Session) -> None:
+async def test_a_session_without_an_older_part_reports_that_nothing_was_compacted(session: Session) -> None:
     assert await session.ask("history.compact") == {"success": False, "tokensRemoved": 0, "messagesRemoved": 0}
     assert await session.ask("history.cancelBackgroundCompaction") == {"cancelled": False}
     assert await session.ask("history.abortManualCompaction") == {"aborted": False}

@@ -86,10 +86,6 @@ EMPTY: Final[dict[str, Any]] = {
     "session.ui.handlePendingExitPlanMode": {"success": False},
     "session.ui.handlePendingSampling": {"success": False},
     "session.ui.handlePendingSessionLimitsExhausted": {"success": False},
-    # Compaction.
-    "session.history.abortManualCompaction": {"aborted": False},
-    "session.history.cancelBackgroundCompaction": {"cancelled": False},
-    "session.history.compact": {"success": False, "tokensRemoved": 0, "messagesRemoved": 0},
     "session.history.summarizeForHandoff": {"summary": ""},
     # Parts of features that this runtime has.
     "session.metadata.getClientMetadata": {},

@@ -19,9 +19,8 @@ from holdfast.session.state import Person, State
 CHARACTERS_PER_TOKEN: Final = 4
 """A fair average for English and code. Only the model's provider can count exactly."""
 
-COMPACTS_AT: Final = 0.8
 KEPT_FREE: Final = 0.05
-"""Fractions of the prompt limit, as in GitHub's runtime. This runtime does not compact."""
+"""A fraction of the prompt limit, as in GitHub's runtime."""
 
 CONTEXT_FIELDS: Final = (
     "cwd",
@@ -142,11 +141,17 @@ async def context_info(call: RpcCall) -> Any:
             "mcpToolsTokens": 0,
             "totalTokens": tokens.system + tokens.conversation + tokens.tools,
             "promptTokenLimit": prompt,
-            "compactionThreshold": int(prompt * COMPACTS_AT),
+            "compactionThreshold": prompt * _compacts_at(call, state) // 100,
             "limit": prompt + output,
             "bufferTokens": int(prompt * KEPT_FREE) + output,
         }
     }
+
+
+def _compacts_at(call: RpcCall, state: State) -> int:
+    """The percentage of the window at which the session is compacted."""
+    chosen = state.compaction_settings.start_percent if state.compaction_settings is not None else None
+    return call.service.operations.bounds.compact_at_percent if chosen is None else chosen
 
 
 @method("session.metadata.recomputeContextTokens")

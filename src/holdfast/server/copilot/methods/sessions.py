@@ -191,6 +191,7 @@ async def _options(call: RpcCall, key: Key, params: SessionParams) -> SessionOpt
             reasoning_effort=params.reasoning_effort,
             provider=provider.provider() if provider else None,
             stream=bool(params.streaming),
+            compaction_settings=params.infinite_sessions.settings() if params.infinite_sessions else UNSET,
             place_rules=await service.operations.store.granted(key.owner, directory),
         ),
     )
@@ -216,6 +217,7 @@ async def _settings(call: RpcCall, key: Key, params: SessionParams, state: State
         reasoning_effort=params.reasoning_effort if params.reasoning_effort is not None else UNSET,
         provider=provider.provider() if provider else UNSET,
         stream=UNSET if params.streaming is None else params.streaming,
+        compaction_settings=params.infinite_sessions.settings() if params.infinite_sessions else UNSET,
         client_name=params.client_name if params.client_name is not None else UNSET,
     )
 

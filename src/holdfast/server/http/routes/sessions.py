@@ -245,18 +245,19 @@ async def list_sessions(call: HttpCall) -> Response:
 async def show(call: HttpCall) -> Response:
     query = call.query(MessagePageQuery)
     row = await call.operations.session(call.key)
-    settings = settings_view(await call.operations.state(call.key))
+    state = await call.operations.state(call.key)
     end = await _before_replayed(call, row.head) if query.leave_out_replayed else row.head
     async with aclosing(events_backwards(call.operations.store, call.key, row.head)) as events:
         before = Position(min(end, query.before - 1 if query.before is not None else end) + 1)
-        page = await page_of(events_before(events, before), query.limit)
+        page = await page_of(events_before(events, before), query.limit, pinned=state.pinned)
     return json_response(
         SessionDetail(
             session=session_view(row),
-            settings=settings,
+            settings=settings_view(state),
             messages=page.messages,
             before=page.before,
             cursor=str(end),
+            context=await call.operations.context(call.key, state),
         )
     )
 

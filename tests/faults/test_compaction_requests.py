@@ -1,0 +1,89 @@
+"""A compaction that a person asked for, while the processes that carry it out are killed: it is made once."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from holdfast.events.compaction import CompactionEnded, CompactionStarted
+from holdfast.events.ids import Position
+from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from tests.faults.processes import Child, child_on
+from tests.faults.world import bodies_of, patience, runtime_on, until
+
+pytestmark = pytest.mark.anyio
+
+TALK: Final = Script((Rule((Reply(text="Noted. " * 100),)),), summary=Reply(text="## Goal\nTo note things."))
+NEVER: Final = msgspec.structs.replace(TALK, summary=Reply(text="Late.", delay_ms=1e9))
+"""Its summaries never come."""
+
+
+async def talk(child: Child) -> None:
+    await child.ask("create", session="s")
+    for number in range(3):
+        sent = await child.ask("send", session="s", text=f"sentence {number}", message_id=f"m{number}")
+        await child.ask("result", session="s", message_id=sent["message_id"])
+
+
+def compactions(log: list[str]) -> list[str]:
+    return [name.removeprefix("session.compaction_") for name in log if name.startswith("session.compaction_")]
+
+
+async def test_an_accepted_compaction_is_begun_by_the_next_process(database: Path) -> None:
+    async with child_on(database, script=TALK) as first:
+        await talk(first)
+        await first.end()
+    async with child_on(database, script=TALK, work=False) as waiting:
+        accepted = await waiting.ask("compact", session="s", compaction_id="c", instructions="Keep the numbers.")
+        assert accepted["outcome"] == "accepted"
+        await waiting.kill()
+    async with child_on(database, script=TALK) as next_one:
+        same = {"compaction_id": "c", "instructions": "Keep the numbers."}
+        compacted = await next_one.ask("compact", session="s", wait_seconds=20, **same)
+        assert (compacted["outcome"], compacted["summary"]) == ("compacted", "## Goal\nTo note things.")
+        assert compactions(await next_one.ask("log", session="s")) == ["start", "complete"]
+
+
+async def test_a_rewind_into_the_part_that_is_being_summarised_ends_the_compaction_in_the_log(database: Path) -> None:
+    async with patience(), runtime_on(database, ScriptedModel(NEVER)) as runtime:
+        session = await runtime.session("s")
+        for number in range(3):
+            await session.run(f"sentence {number}")
+        begun = await session.compact(compaction_id="c")
+        assert begun.outcome in ("accepted", "compacting")
+        started = await until(session, lambda body: isinstance(body, CompactionStarted))
+        assert isinstance(started.body, CompactionStarted)
+        await runtime.operations.rewind(session.key, Position(started.body.up_to - 1))
+        receipt = await session.compact(compaction_id="c", wait_seconds=20)
+        assert (receipt.outcome, receipt.error) == ("failed", "rewound")
+        assert [body.error for body in await bodies_of(session, CompactionEnded)] == ["rewound"]
+        assert (await session.context()).is_compacting is False
+
+
+async def test_the_estimate_in_the_log_is_what_every_fold_takes_for_the_size_of_the_context(database: Path) -> None:
+    async with patience(), runtime_on(database, ScriptedModel(TALK)) as runtime:
+        session = await runtime.session("s")
+        for number in range(3):
+            await session.run(f"sentence {number}")
+        compacted = await session.compact(wait_seconds=20)
+        whole = await runtime.operations.whole_state(session.key)
+        lean = await runtime.operations.state(session.key)
+        assert 0 < compacted.tokens_after == whole.context_tokens(0) == lean.context_tokens(0)
+
+
+async def test_a_summary_whose_process_is_killed_is_made_again_and_the_pin_stays(database: Path) -> None:
+    async with child_on(database, script=NEVER) as first:
+        await talk(first)
+        await first.ask("pin", session="s", message_id="m0")
+        first.begin("follow", session="s")
+        assert (await first.ask("compact", session="s", compaction_id="c"))["outcome"] in ("accepted", "compacting")
+        await first.hear(lambda line: line.get("event") == "session.compaction_start")
+        assert (await first.ask("context", session="s"))["is_compacting"] is True
+        await first.kill()
+    async with child_on(database, script=TALK) as next_one:
+        compacted = await next_one.ask("compact", session="s", compaction_id="c", wait_seconds=20)
+        assert compacted["outcome"] == "compacted"
+        assert compactions(await next_one.ask("log", session="s")) == ["start", "start", "complete"]
+        context = await next_one.ask("context", session="s")
+        assert (context["compactions"], context["is_compacting"], list(context["pinned"])) == (1, False, ["m0"])
