@@ -94,6 +94,8 @@ class SentConversation:
     def _add_answer(self, turn: AssistantTurn) -> MarkablePart | None:
         parts = self._answer_parts(turn)
         if not parts:
+            if not (self._awaited or self._results or self._said):
+                self._said.append(TextPart(FILLER))  # It stood at the end of the call that got this answer.
             return None
         self._end_user_message()
         self.messages.append(SentMessage("assistant", parts))

@@ -347,8 +347,21 @@ def _shorten(state: State, body: compaction.CompactionEnded) -> None:
     if body.tokens_after > 0:
         # A fold without history can't estimate what is left; the holder could when it wrote this.
         state.size.count(body.tokens_after)
+    _drop_old_reasoning(state, start)
     state.history[:start] = [summary]
     state.tasks_listed = tuple(state.tasks)
+
+
+def _drop_old_reasoning(state: State, start: int) -> None:
+    """Providers want reasoning back with the tool calls of the unfinished turn. That of earlier turns goes when the
+    beginning changes anyhow."""
+    began = state.turn.position if state.turn is not None else state.head
+    for index in range(start, len(state.history)):
+        item = state.history[index]
+        if isinstance(item, ModelReply) and item.reasoning and item.position < began:
+            state.size.drop(item.tokens())
+            state.history[index] = replace(item, reasoning=())
+            state.size.add(state.history[index].tokens())
 
 
 def _standing(state: State) -> str:
