@@ -308,6 +308,22 @@ class Client:
         kept, rewind_id = ends[number - 1], f"r{number}"
         await self._once(f"rewind {number}", lambda: self.operations.rewind(self.key, kept, rewind_id=rewind_id))
 
+    async def compact(self, compaction_id: str) -> None:
+        """Ask for a compaction, and do not wait for it."""
+        await self._once(
+            f"compact {compaction_id}", lambda: self.operations.compact(self.key, compaction_id=compaction_id)
+        )
+
+    async def cancel_compaction(self, cancel_id: str) -> None:
+        cancel = self.operations.cancel_compaction
+        await self._once(f"cancel {cancel_id}", lambda: cancel(self.key, cancel_id=cancel_id))
+
+    async def pin(self, message_id: str) -> None:
+        await self._once(f"pin {message_id}", lambda: self.operations.pin(self.key, MessageId(message_id)))
+
+    async def unpin(self, message_id: str) -> None:
+        await self._once(f"unpin {message_id}", lambda: self.operations.unpin(self.key, MessageId(message_id)))
+
     async def grant(self, rule: str) -> None:
         await self._once(f"grant {rule}", lambda: self.operations.store.grant(self.key.owner, "", [rule]))
 

@@ -53,6 +53,14 @@ def leave_out_the_current_message() -> None:
     replace(compaction, "_is_current", lambda state, person: False)
 
 
+def forget_pins() -> None:
+    def verbatim(state: State, *given: Any) -> tuple[Any, ...]:
+        return intact(msgspec.structs.replace(state, pinned=()), *given)
+
+    intact = compaction.verbatim
+    replace(compaction, "verbatim", verbatim)
+
+
 def leave_out_without_need() -> None:
     """A summary that failed beside the turn cuts the conversation, though it still fits."""
 

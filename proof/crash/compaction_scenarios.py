@@ -1,5 +1,6 @@
 """Scenarios in which a session outgrows its model's window, for the crash campaign."""
 
+from holdfast.events.compaction import CompactionEnded
 from holdfast.events.turn import TurnStarted
 from holdfast.models.scripted import Failure, Reply, ScriptedCall
 from holdfast.server.operations import SessionOptions
@@ -39,6 +40,28 @@ async def _stop_at_the_wall(client: Client) -> None:
     client.open("hold-the-summary")
     await client.send(*last)
     await client.turns_end(len(before) + 2)
+
+
+async def _compact_by_hand(client: Client) -> None:
+    """A person pins a message and compacts; and then compacts again, cancels that, and unpins the message."""
+    for number, (message_id, text) in enumerate(SAYS[:4], 1):
+        await client.send(message_id, text)
+        await client.until(lambda: client.ended() >= number)  # noqa: B023 - it is awaited in the same round
+    await client.pin("m1")
+    await client.compact("by-hand")
+    await client.until(lambda: _compactions(client) >= 1)
+    await client.send(*SAYS[4])
+    await client.until(lambda: client.ended() >= 5)
+    await client.compact("in-vain")
+    await client.cancel_compaction("c1")
+    await client.unpin("m1")
+    client.open("hold-the-summary")
+    await client.send("m6", "number-6")
+    await client.turns_end(6)
+
+
+def _compactions(client: Client) -> int:
+    return sum(isinstance(event.body, CompactionEnded) for event in client.events)
 
 
 def _turns(client: Client) -> int:
@@ -87,6 +110,16 @@ COMPACTION_SCENARIOS = (
         options=SessionOptions(tools=("note",)),
         window=WINDOW,
         summary=Reply(fail=Failure(kind="refused")),
+    ),
+    Scenario(
+        name="compaction-by-hand",
+        stages=(_compact_by_hand,),
+        rules=TALK,
+        says=(*SAYS[:5], ("m6", "number-6")),
+        ends={f"m{number}": COMPLETED for number in range(1, 7)},
+        options=SessionOptions(tools=("note",)),
+        window=100 * WINDOW,
+        summary=Reply(texts=("So it was.", "So hold-the-summary it was.")),
     ),
     Scenario(
         name="compaction-stopped",

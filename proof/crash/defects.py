@@ -741,6 +741,12 @@ DEFECTS: tuple[Defect, ...] = (
         kinds=("calm",),
     ),
     Defect(
+        name="a compaction leaves out a pinned message",
+        plant=compaction_defects.forget_pins,
+        scenarios=("compaction-by-hand",),
+        kinds=("calm",),
+    ),
+    Defect(
         name="a summary that failed cuts a conversation that still fits",
         plant=compaction_defects.leave_out_without_need,
         scenarios=("compaction-without-summary",),

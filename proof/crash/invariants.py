@@ -368,7 +368,7 @@ def each_call_begins_as_the_one_before(evidence: Evidence) -> Iterator[str]:
 
 def a_compaction_takes_effect_once_or_not_at_all(evidence: Evidence) -> Iterator[str]:
     """One compaction goes on at a time. It ends once, and only its end changes the context. A later attempt follows the
-    one before."""
+    one before. One whose holder died between two turns rests until the next message if a stop emptied the inbox."""
     under_way, attempt = "", 0
     for event in evidence.events:
         match event.body:
@@ -387,14 +387,16 @@ def a_compaction_takes_effect_once_or_not_at_all(evidence: Evidence) -> Iterator
                 under_way, attempt = "", 0
             case _:
                 pass
-    if under_way:
+    rests = any(isinstance(item.item, inbox.Stop) and item.outcome == "dequeued" for item in evidence.inbox)
+    if under_way and not rests:
         yield f"{under_way} never ends"
 
 
 def no_word_of_a_person_is_lost_to_the_model(evidence: Evidence) -> Iterator[str]:
     """At each call of the model, each message of a person is in the context as it was typed, or a summary covers its
-    position; those of the turn that runs are always in the context."""
+    position; pinned ones and those of the turn that runs are always in the context."""
     state = State()
+    pinned: frozenset[str] = frozenset()
     said: dict[Position, message.UserMessage] = {}
     for event in evidence.events:
         folding.apply(state, event)
@@ -403,11 +405,13 @@ def no_word_of_a_person_is_lost_to_the_model(evidence: Evidence) -> Iterator[str
                 said[event.position] = body
             case session.Truncated(kept=kept):
                 said = {position: body for position, body in said.items() if position <= kept}
+            case compaction.MessagePinned(message_id=pinned_id, pinned=is_pinned):
+                pinned = pinned | {pinned_id} if is_pinned else pinned - {pinned_id}
             case turn.StepStarted() | compaction.CompactionEnded():
                 kept_words = {person.message_id for person in people_in(state.history)}
                 current = state.turn.message_ids if state.turn is not None else ()
                 for position, body in said.items():
-                    is_covered = position <= state.covered and body.message_id not in current
+                    is_covered = position <= state.covered and body.message_id not in {*current, *pinned}
                     if body.message_id not in kept_words and not is_covered:
                         yield f"at {event.position} the model is not sent {body.message_id}"
             case _:

@@ -5,6 +5,7 @@ compared with the log.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -140,6 +141,8 @@ class Client:
             (self._rename, 1),
             (self._rewind, 1),
         ]
+        if self._world.window is not None:
+            acts += [(self._compact, 1), (self._cancel_compaction, 1), (self._pin, 1)]
         if self._world.entrusted:
             acts.append((self._entrust, 4))
         await self.send(self._keys[0])
@@ -190,6 +193,28 @@ class Client:
         if stopped.returned:
             self._ledger.cleared.add(key)
         self._world.note(key, Acknowledged(process=0, step=f"stop {id}", outcome=stopped.outcome))
+
+    async def _compact(self, key: Key) -> None:
+        id = self._new("compact")
+        await self._try(f"compact {key.session}", lambda asked: asked.compact(key, compaction_id=id))
+
+    async def _cancel_compaction(self, key: Key) -> None:
+        id, manual = self._new("cancel"), self._chance.random() < 0.5
+        await self._try(
+            f"cancel the compaction of {key.session}",
+            lambda asked: asked.cancel_compaction(key, cancel_id=id, only_manual=manual),
+        )
+
+    async def _pin(self, key: Key) -> None:
+        own = [id for id in self._own if self._ledger.sent[id].key == key]
+        if own:
+            id, pins = self._chance.choice(own), self._chance.random() < 0.7
+            await self._try(f"pin or unpin {id}", lambda asked: asked.pin(key, id) if pins else asked.unpin(key, id))
+
+    async def _try(self, what: str, does: Callable[[Operations], Awaitable[Any]]) -> None:
+        """Ask, and take a refusal for an answer."""
+        with contextlib.suppress(Refusal):
+            await self.ask(what, does)
 
     async def _see(self, key: Key) -> None:
         async def see(operations: Operations) -> TurnId | None:

@@ -138,7 +138,8 @@ def _cancel(state: State, inputs: Inputs, item: InboxItem, *, only_manual: bool)
     current = state.compaction
     if current is None or (only_manual and current.trigger != "manual"):
         return Append(promotes=[Promoted(item.sequence, "nothing_to_cancel")])
-    return Append(events=given_up(state), promotes=[Promoted(item.sequence, "cancelled")])
+    # The end of the compaction may be on its way to the log: this one is then refused, and decided again.
+    return Append(events=given_up(state), promotes=[Promoted(item.sequence, "cancelled")], supposes_head=True)
 
 
 def _go_on(state: State, inputs: Inputs, current: Compaction) -> Append | Summarise:

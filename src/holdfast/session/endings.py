@@ -20,7 +20,7 @@ from holdfast.session import intake, tool_results
 from holdfast.session.actions import Append
 from holdfast.session.compaction import given_up
 from holdfast.session.fold import INTERRUPTED
-from holdfast.session.inputs import Inputs
+from holdfast.session.inputs import COMPACTION, Inputs
 from holdfast.session.state import Phase, State, Turn
 
 SEALED_LINE: Final = "Your reply was interrupted; answer again."
@@ -53,7 +53,9 @@ def end_early(
     Task news in the inbox is logged in the same unit. Left there, it would start a new turn right after the stop."""
     told = intake.waiting_news(inputs)
     written = Append(drops_segments=True, ends_commands=True, promotes=intake.news_promotions(told))
-    written.events += [*first, *given_up(state)]
+    written.events += first
+    if COMPACTION not in inputs.running:  # One that still runs ends by itself: its end may be on its way to the log.
+        written.events += given_up(state)
     if state.phase is Phase.CALLING_MODEL and inputs.shown:
         written.events.extend(cut_message(current.message_id, inputs.shown))
     for opened in state.requests.values():

@@ -58,9 +58,11 @@ async def summarise(
     replaced = compaction.tokens_left_out(session.state, current.up_to)
     made = await _ask(session, current, model, model_window)
     raise_if_cancelled()
-    state = session.state
-    if state.compaction is not None and state.compaction.compaction_id == current.compaction_id:
-        await session.commit(Append(events=[_end(state, inputs(), current, made, model.name, replaced)]))
+    while session.state.compaction is not None and session.state.compaction.compaction_id == current.compaction_id:
+        ended = _end(session.state, inputs(), current, made, model.name, replaced)
+        # It may have been given up in a unit that is on its way to the log: then this one is refused.
+        if await session.commit(Append(events=[ended], supposes_head=True)):
+            return
 
 
 def _end(
