@@ -314,6 +314,8 @@ class Runtime(Home):
         after: str | None = None
         while True:
             page = await self.operations.sessions(self.owner, limit=PAGE, after=after, text=text)
+            if page.unsearched:
+                continue  # Each search indexes a part of what is left.
             for row in page.rows:
                 yield session_view(row)
             after = page.next
