@@ -134,7 +134,15 @@ def _leftovers(db: sqlite3.Connection, key: Key) -> int:
     counts = [
         db.execute(f"SELECT count(*) FROM {table} WHERE owner = ? AND session = ?", key_of(key)) for table in tables
     ]
-    return sum(found.fetchone()[0] for found in counts)
+    passages, words = db.execute(_INDEXED, key_of(key)).fetchone()
+    return int(sum(found.fetchone()[0] for found in counts) + passages + words)
+
+
+_INDEXED = """
+SELECT (SELECT count(*) FROM passage WHERE log = (SELECT log FROM session WHERE owner = ? AND id = ?)),
+       (SELECT count(*) FROM passage_words WHERE rowid NOT IN (SELECT number FROM passage))
+"""
+"""Rows of the text index: of a deleted session, and words of no passage at all."""
 
 
 def _commands(db: sqlite3.Connection, key: Key) -> tuple[Command, ...]:

@@ -90,7 +90,7 @@ async def _snapshot(db: Link, key: Key) -> Snapshot | None:
 
 async def _leftovers(db: Link, key: Key) -> int:
     count = 0
-    for table in LEFT_OF_A_SESSION:
+    for table in (*LEFT_OF_A_SESSION, "passage"):
         query = f"SELECT count(*) FROM holdfast.{table} WHERE owner = $1 AND session = $2"
         count += (await db.ask(query, key.owner, key.session))[0][0]
     return count

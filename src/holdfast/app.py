@@ -57,6 +57,7 @@ from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
 from holdfast.tools.environment import is_secret
+from holdfast.tools.recall import recall
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.user_directories import UserDirectories
@@ -262,8 +263,9 @@ class Runtime(Home):
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The tools of this runtime, in the order in which models are offered them."""
-        return tuple(spec.name for spec in self._registry.offered(None, ()))
+        """The tools that sessions of this runtime may choose, in the order in which models are offered them."""
+        names = (spec.name for spec in self._registry.offered(None, ()))
+        return tuple(name for name in names if self._registry.get(name) is not recall)
 
     @property
     def default_model(self) -> str:
@@ -318,6 +320,8 @@ class Runtime(Home):
         after: str | None = None
         while True:
             page = await self.operations.sessions(self.owner, limit=PAGE, after=after, text=text)
+            if page.unsearched:
+                continue  # Each search indexes a part of what is left.
             for row in page.rows:
                 yield session_view(row)
             after = page.next

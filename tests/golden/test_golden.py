@@ -119,6 +119,8 @@ async def test_a_finished_session_has_its_history_and_goes_on(database: str, eff
         log = await bodies(session)
         assert [body.content for body in log if isinstance(body, UserMessage)] == ["A sum, please", "Thank you"]
         assert [body.content for body in log if isinstance(body, ToolCompleted)] == ["5"]
+        assert [found.id async for found in runtime.sessions(text="thank a")] == []
+        assert [found.id async for found in runtime.sessions(text="thank")] == ["finished"]
         assert (await session.run("Again", message_id="again")).reason == "completed"
 
 

@@ -74,6 +74,16 @@ async def test_sessions_are_listed_newest_first_page_by_page_and_searched(client
     assert (await client.get("/v1/sessions", params={"limit": 1})).json()["sessions"][0]["id"] == made[0]
 
 
+async def test_sessions_are_found_by_the_words_that_were_said_in_them(client: Client) -> None:
+    lamp, other = await client.make(), await client.make()
+    await client.say(lamp, "The lantern on the stair is green.")
+    await client.say(other, "Nothing of the kind.")
+    for query in ("stair LANT", '"lantern" AND (', "grün OR green*"):
+        page = (await client.get("/v1/sessions", params={"q": query})).json()
+        wanted = [] if "grün" in query or "AND" in query else [lamp]
+        assert ([view["id"] for view in page["sessions"]], page["unsearched"]) == (wanted, 0)
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "nothing=1", "limit=1&limit=2"])
 async def test_a_list_is_not_asked_for_in_ways_that_there_are_not(client: Client, query: str) -> None:
     response = await client.get(f"/v1/sessions?{query}")

@@ -50,6 +50,11 @@ INSERT INTO holdfast.secret (owner, session, keeper, sealed) SELECT 'owner ' || 
 INSERT INTO holdfast.attachment
 SELECT 'owner ' || n % 500, 'session ' || n, 'a', 'p', '', '{{}}', '{{}}', '{{}}', now()
   FROM generate_series(1, {SESSIONS}, 10) AS n;
+INSERT INTO holdfast.passage (owner, session, position, tool_call_id, words)
+SELECT 'owner ' || n % {SESSIONS} % 500, 'session ' || n % {SESSIONS}, n / {SESSIONS} + 1,
+       CASE WHEN n % 2 = 0 THEN 'call ' || n ELSE '' END, array_to_tsvector(ARRAY['word' || n, 'every' || n % 10])
+  FROM generate_series(1, {EVENTS}) AS n;
+INSERT INTO holdfast.indexed SELECT 'owner ' || n % 500, 'session ' || n, 5 FROM generate_series(1, {SESSIONS}) AS n;
 ANALYZE;
 """
 
@@ -99,7 +104,13 @@ PLANNED: dict[str, set[str]] = {
     "held": {"session_held"},
     "release": {"session_slots"},
     "sessions": {"session_pkey", "annotation_pkey", "request_open", "inbox_pkey", "inbox_waiting"},
-    "listed": {"session_listed", "annotation_pkey", "event_said"},
+    "listed": {"session_listed", "annotation_pkey", "passage_words", "passage_pkey"},
+    "behind": {"session_listed", "indexed_pkey"},
+    "index_marks": {"session_pkey", "indexed_pkey"},
+    "unindex": {"passage_pkey"},
+    "search_log": {"passage_pkey"},
+    "passages": {"passage_pkey"},
+    "tool_result": {"passage_of_call"},
     "events_after": {"event_pkey"},
     "events_page": {"event_pkey"},
     "keep_snapshot": {"session_slots"},

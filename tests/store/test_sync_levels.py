@@ -16,8 +16,9 @@ from holdfast.testing.store_conformance.writes import every_write
 
 pytestmark = pytest.mark.anyio
 
-UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host", "keep_snapshot"}
-"""Leases and presence, which a restart of the machine ends anyway, and snapshots, which are folded again."""
+UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host", "keep_snapshot", "index_logs"}
+"""Leases and presence, which a restart of the machine ends anyway, and what is made again from the log: snapshots and
+the text index."""
 UNSYNCED_ON_SQLITE: Final = UNSYNCED | {"claim", "release"}
 """A restart of the machine ends all holders, which are on the same machine."""
 

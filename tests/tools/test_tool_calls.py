@@ -10,11 +10,15 @@ import msgspec
 import pytest
 
 from holdfast.events import message, tool, turn
+from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, ToolCallId, TurnId
+from holdfast.events.session import SessionInfo
 from holdfast.live.live import Progress
 from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
 from holdfast.session.state import ToolCall
+from holdfast.store.sqlite import rows
+from holdfast.store.text_index import bring_up_to_date
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
@@ -261,6 +265,39 @@ async def test_a_tool_may_read_what_an_earlier_call_gave(session: Recording) -> 
     await session.held.commit(Append(events=[earlier]))
     await run_tool(session.held, call, reads)
     assert (await completed(session))[-1].content == "the whole None"
+
+
+async def test_an_earlier_result_is_found_by_an_index_however_long_the_log_is(
+    session: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[str | None] = []
+
+    @make_tool
+    async def reads(context: ToolContext) -> None:
+        got.append(await context.read_output("c0"))
+
+    call = await call_of(session, "reads")
+    earlier = tool.ToolCompleted(tool_call_id=ToolCallId("c0"), success=True, content="the whole", preview="…")
+    await session.held.commit(Append(events=[earlier]))
+    place = session.held.state.head
+    for _ in range(3):
+        await session.held.commit(Append(events=[SessionInfo(info_type="note", message="x")] * 300))
+    await session.held.until_snapshot_kept()
+    await bring_up_to_date(session.store, KEY)
+    indexed = session.held.state.head
+    read: list[int] = []
+    events_after = rows.events_after
+
+    def read_and_note(*given: Any) -> tuple[Event, ...]:
+        found = events_after(*given)
+        read.extend(event.position for event in found)
+        return found
+
+    monkeypatch.setattr(rows, "events_after", read_and_note)
+    await run_tool(session.held, call, reads)
+    monkeypatch.undo()
+    assert got == ["the whole"]
+    assert read == [*range(indexed + 1, session.held.state.head), place], "the events of this call, and the result"
 
 
 # A dry run

@@ -1,12 +1,11 @@
 """Reads. Each sees one moment, because nothing else runs meanwhile."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, Owner, Position, SessionId
-from holdfast.events.message import UserMessage
 from holdfast.events.turn import TurnStarted
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS, SMALL_BYTES, SMALL_EVENTS
 from holdfast.store.store import CaughtUp, Cursor, Glance, Key, LedgerEntry, Loaded, Page, Row, Segment
@@ -43,7 +42,17 @@ def _row(session: SessionRecord) -> Row:
     )
 
 
-def rows(db: Database, owner: Owner, *, limit: int, after: str | None, text: str, pinned: bool | None) -> Page:
+def rows(
+    db: Database,
+    owner: Owner,
+    *,
+    limit: int,
+    after: str | None,
+    text: str,
+    is_found: Callable[[SessionRecord], bool],
+    pinned: bool | None,
+) -> Page:
+    """`is_found` says whether the text was said in a session."""
     wanted = [session for session in db.of_owner(owner) if pinned in (None, session.is_pinned)]
     found = sorted(wanted, key=lambda session: (-session.updated_at, session.key.session))
     if after is not None:
@@ -52,15 +61,10 @@ def rows(db: Database, owner: Owner, *, limit: int, after: str | None, text: str
             return Page((), None)
         found = [each for each in found if (-each.updated_at, each.key.session) > (-int(time), id)]
     if text:
-        found = [each for each in found if _mentions(each, text.lower())]
+        found = [each for each in found if text.lower() in each.title.lower() or is_found(each)]
     page = tuple(_row(each) for each in found[:limit])
     last = page[-1] if page and len(found) > limit else None
     return Page(page, None if last is None else f"{last.updated_at}:{last.key.session}")
-
-
-def _mentions(session: SessionRecord, text: str) -> bool:
-    said = (event.body.content for event in session.events if isinstance(event.body, UserMessage))
-    return text in session.title.lower() or any(text in each.lower() for each in said)
 
 
 def glance(db: Database, owner: Owner, since: int, limit: int) -> Glance:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, random_id
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, random_id
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -45,10 +45,11 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
+from holdfast.store.text_index import MAX_SESSIONS, Hit, bring_up_to_date, index_within_bounds, query_tokens
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
-from proof.simulation.memory import annotations, inbox, leases, order, reading, tasks, units
+from proof.simulation.memory import annotations, inbox, leases, order, reading, tasks, text_index, units
 from proof.simulation.memory.leases import FIRST_TTL_SECONDS, Leases
-from proof.simulation.memory.tables import Database, usage_of
+from proof.simulation.memory.tables import Database, SessionRecord, usage_of
 
 CHANGES_SECONDS: Final = 0.2
 """How long after a commit of another process `changes` reports it."""
@@ -251,9 +252,17 @@ class MemoryStore:
     async def rows(
         self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
     ) -> Page:
-        return await self._read(
-            "rows", lambda: reading.rows(self._db, owner, limit=limit, after=after, text=text, pinned=pinned)
-        )
+        unsearched = await self._index_owner(owner) if text else 0
+        tokens = query_tokens(owner, text)
+
+        def read() -> Page:
+            def is_found(session: SessionRecord) -> bool:
+                return text_index.mentions(session, tokens)
+
+            page = reading.rows(self._db, owner, limit=limit, after=after, text=text, is_found=is_found, pinned=pinned)
+            return replace(page, unsearched=unsearched)
+
+        return await self._read("rows", read)
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read("glance", lambda: reading.glance(self._db, owner, since, limit))
@@ -290,6 +299,31 @@ class MemoryStore:
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read("ledger", lambda: reading.ledger(self._db, owner, session))
+
+    # The text index
+
+    async def index_logs(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        steps, left = await self._read("next_steps", lambda: text_index.next_steps(self._db, keys))
+        if not steps:
+            return tuple(left)
+        moved = await self._write("index_logs", lambda: text_index.write(self._db, steps))
+        return tuple(dict.fromkeys((*left, *moved)))
+
+    async def search_log(self, key: Key, query: str, *, limit: int, before: Position | None = None) -> tuple[Hit, ...]:
+        await bring_up_to_date(self, key)
+        return await self._read("search_log", lambda: text_index.search_log(self._db, key, query, limit, before))
+
+    async def passages(self, key: Key, first: Position, last: Position, *, limit: int) -> tuple[Event, ...]:
+        await bring_up_to_date(self, key)
+        return await self._read("passages", lambda: text_index.passages(self._db, key, first, last, limit))
+
+    async def tool_result(self, key: Key, tool_call_id: ToolCallId) -> Event | None:
+        await bring_up_to_date(self, key)
+        return await self._read("tool_result", lambda: text_index.tool_result(self._db, key, tool_call_id))
+
+    async def _index_owner(self, owner: Owner) -> int:
+        keys = await self._read("behind", lambda: text_index.behind(self._db, owner, MAX_SESSIONS))
+        return await index_within_bounds(self, keys)
 
     # The queue, before it is promoted
 

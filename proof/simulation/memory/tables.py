@@ -10,6 +10,7 @@ from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
 from holdfast.store.tasks import TaskRow
+from holdfast.store.text_index import IndexEntry
 from holdfast.store.turn_limits import Stored
 
 SILENT_SECONDS = 26.0
@@ -84,6 +85,8 @@ class SessionRecord:
         self.attachments: dict[tuple[str, str], AttachmentRecord] = {}
         """By process and id: the same id at two processes is two attachments."""
         self.secret: tuple[str, bytes] | None = None
+        self.passages: dict[Position, IndexEntry] = {}
+        self.indexed = Position(0)
         self.seen = Position(0)
         self.is_pinned = False
         self.metadata: dict[str, str] = {}

@@ -25,7 +25,7 @@ from holdfast.store.file_access import access_fault, database_files
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.sqlite.filesystem import NETWORK, kind_of
 from holdfast.store.sqlite.liveness import Liveness
-from holdfast.store.sqlite.store import OLDEST_SQLITE
+from holdfast.store.sqlite.store import OLDEST_SQLITE, has_text_search
 
 OLDEST_PYTHON: Final = (3, 11)
 
@@ -67,9 +67,9 @@ async def _python(config: Config) -> Finding:
 async def _sqlite(config: Config) -> Finding:
     return Finding(
         name="SQLite",
-        ok=sqlite3.sqlite_version_info >= OLDEST_SQLITE,
-        found=sqlite3.sqlite_version,
-        advice="Use a Python with SQLite 3.35 or newer.",
+        ok=sqlite3.sqlite_version_info >= OLDEST_SQLITE and has_text_search(),
+        found=sqlite3.sqlite_version if has_text_search() else f"{sqlite3.sqlite_version} without FTS5",
+        advice="Use a Python with SQLite 3.35 or newer, built with FTS5.",
     )
 
 

@@ -130,11 +130,13 @@ class Server(Home):
         return Session(self._wire, session_id, patience_seconds=patience)
 
     async def sessions(self, *, text: str = "") -> AsyncIterator[SessionView]:
-        """The owner's sessions, newest first; with `text`, only those with it in the title or in a message."""
+        """The owner's sessions, newest first; with `text`, those with it in the title or its words in a message."""
         cursor: str | None = None
         while True:
             query = {"limit": str(PAGE), "q": text, **({"cursor": cursor} if cursor is not None else {})}
             page = await self._wire.ask(WireRequest(method="GET", path="/v1/sessions", query=query), SessionList)
+            if page.unsearched:
+                continue  # Each search indexes a part of what is left.
             for found in page.sessions:
                 yield found
             cursor = page.next

@@ -84,7 +84,7 @@ class Encoded(Body, frozen=True, tag="holdfast.encoded"):
     kept_version: int
     data: bytes
     said: bytes | None = None
-    """The text that a person wrote, for the search."""
+    """The text that a person wrote, for the search of the release before."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -295,7 +295,7 @@ class Home(Protocol):
 
     @abstractmethod
     def sessions(self, *, text: str = "") -> AsyncIterator[SessionView]:
-        """The owner's sessions, newest first; with `text`, only those with it in the title or in a message."""
+        """The owner's sessions, newest first; with `text`, those with it in the title or its words in a message."""
 
     @abstractmethod
     async def tasks(self) -> tuple[TaskView, ...]:

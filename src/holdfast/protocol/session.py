@@ -45,6 +45,9 @@ class SessionList(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionView, ...]
     next: str | None
     """The `cursor` of the next page."""
+    unsearched: int = 0
+    """With `q`: in how many sessions the newest messages were not searched, because the index has still to be made for
+    them, as after an upgrade. The same search again goes on with that."""
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):

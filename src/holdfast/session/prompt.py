@@ -51,7 +51,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The tools that the model is offered: the session's choice of these, then the client's own."""
         clients = tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in client_tools)
         taken = {tool.name for tool in clients}
-        own = (tool for tool in self.tools if tool.name not in taken and _is_offered(tool.name, only, recall=recall))
+        own = (tool for tool in self.tools if tool.name not in taken and is_offered(tool.name, only, recall=recall))
         return (*own, *clients)
 
     def tokens(self, offered: Iterable[ToolSpec]) -> int:
@@ -70,5 +70,7 @@ def tokens_in_tool(tool: ToolSpec) -> int:
     return tokens_of((tool.name, tool.description, msgspec.json.encode(tool.parameters).decode()))
 
 
-def _is_offered(name: str, only: tuple[str, ...] | None, *, recall: bool) -> bool:
+def is_offered(name: str, only: tuple[str, ...] | None, *, recall: bool) -> bool:
+    """Whether a session has the tool. Every compacted session has `recall`, whatever tools were chosen for it: without
+    it, what a summary stands for would be lost to the model, and it reads nothing but the session itself."""
     return recall if name == RECALL else only is None or name in only

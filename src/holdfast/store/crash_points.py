@@ -10,6 +10,7 @@ from typing import Final
 VERBS: Final = (
     "commit",
     "keep_snapshot",
+    "index_logs",
     "put",
     "claim",
     "release",

@@ -25,6 +25,7 @@ UnusableCode = Literal[
     "store_network_filesystem",
     "store_not_found",
     "store_sqlite_too_old",
+    "store_sqlite_without_search",
     "store_not_a_database",
     "store_refused",
     "store_too_old",

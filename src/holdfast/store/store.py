@@ -23,6 +23,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
+from holdfast.store.text_index import Hit
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
 
 Status = Literal["idle", "queued", "running", "waiting"]
@@ -371,6 +372,9 @@ class Clash(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     next: str | None
+    unsearched: int = 0
+    """In how many sessions a search has not seen the newest messages, because the index has still to be made for them.
+    The next search goes on with that."""
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
@@ -549,7 +553,10 @@ class Store(Protocol):
     async def rows(
         self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
     ) -> Page:
-        """The owner's sessions, newest first, pinned or not. `pinned` selects only pinned, or only unpinned, ones."""
+        """The owner's sessions, newest first, pinned or not. `pinned` selects only pinned, or only unpinned, ones.
+
+        `text` selects those whose title contains it, or in which one message of a person or the model has all of its
+        words; a word may be the beginning of a longer one. Any text is allowed."""
         ...
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance: ...
@@ -567,6 +574,27 @@ class Store(Protocol):
         ...
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]: ...
+
+    # The text index: what was said in a session, and results of tools, without what a rewind undid
+
+    async def index_logs(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        """Index the next part of these sessions' logs, in one transaction. Returns the sessions that need more. The
+        reads below do this first, so calling it early only saves them time. It need not be on disk on return: the
+        index is made again from the log."""
+        ...
+
+    async def search_log(self, key: Key, query: str, *, limit: int, before: Position | None = None) -> tuple[Hit, ...]:
+        """The newest passages that have all words of the query, before that position. A word may be the beginning of a
+        longer one; any query is allowed."""
+        ...
+
+    async def passages(self, key: Key, first: Position, last: Position, *, limit: int) -> tuple[Event, ...]:
+        """The first of the passages between two positions, with both."""
+        ...
+
+    async def tool_result(self, key: Key, tool_call_id: ToolCallId) -> Event | None:
+        """The last result of a call, found without reading the log."""
+        ...
 
     # Tasks: the rows of commands
 

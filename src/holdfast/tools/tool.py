@@ -12,17 +12,36 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.events.ids import Key, Owner, SessionId, ToolCallId
+from holdfast.events.event import Event
+from holdfast.events.ids import Key, Owner, Position, SessionId, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.tool import Origin
 from holdfast.store.tasks import TaskEnding, TaskRow
+from holdfast.store.text_index import Hit
 from holdfast.tasks.shell import Shell, ShellArguments
 from holdfast.tools.errors import BadTool, InvalidArguments
 
 AfterCrash = Literal["repeat", "report"]
 """How to treat a call whose outcome a crash left unknown: `repeat` runs it again, because twice is as good as once;
 `report` tells the model that the outcome is unknown."""
+
+
+class OwnLog(typing.Protocol):
+    """The log of the tool's own session, for reading."""
+
+    @property
+    def seed(self) -> str:
+        """The seed of the session's quotes."""
+        ...
+
+    async def search(self, query: str, *, limit: int, before: Position | None) -> tuple[Hit, ...]:
+        """The newest passages with all words of the query."""
+        ...
+
+    async def passages(self, first: Position, last: Position, *, limit: int) -> tuple[Event, ...]:
+        """The first of the passages between two positions, with both."""
+        ...
 
 
 class ToolContext:
@@ -46,6 +65,7 @@ class ToolContext:
         max_running_tasks: int = 20,
         is_interrupted: Callable[[], bool] = lambda: True,
         lease_seconds_left: Callable[[], float] = lambda: math.inf,
+        log: OwnLog | None = None,
     ) -> None:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
@@ -70,6 +90,8 @@ class ToolContext:
         self.lease_seconds_left = lease_seconds_left
         """For how long this process may trust its lease on the session. Later, another process may run the same
         call."""
+        self.log = log
+        """What was said in the session; None: it can't be read here."""
         self.last_words = ""
         """Set by a cancelled tool: what the model should know about its progress."""
         self._report = report

@@ -552,6 +552,9 @@ class HeldSession:
             await self.store.keep_snapshot(self.lease, snapshot)
         except StoreError as error:
             log.info("no snapshot of session %s was kept: %s", self.key.session, error.message)
+            return
+        with contextlib.suppress(StoreError):  # Whatever searches brings the index up to date first.
+            await self.store.index_logs([self.key])
 
     async def until_snapshot_kept(self) -> None:
         """Wait for a snapshot that is being written: after the release the store would refuse it."""

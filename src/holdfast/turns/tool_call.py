@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.events import codec
 from holdfast.events.body import Body
-from holdfast.events.ids import Position, ToolCallId
+from holdfast.events.ids import ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.session import ClientTool
@@ -25,9 +25,9 @@ from holdfast.live.live import Progress
 from holdfast.observability.activity import begin_tool_call
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, InterruptedCall
+from holdfast.session.prompt import is_offered
 from holdfast.session.state import ModelReply, State, ToolCall
 from holdfast.session.tool_results import preview
-from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
 from holdfast.tasks.endings import shortened
 from holdfast.tools.built_in import Question
@@ -37,6 +37,7 @@ from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.turns import cancelled_tools
 from holdfast.turns.held_session import HeldSession
 from holdfast.turns.status import Wait
+from holdfast.turns.own_log import SessionLog
 
 
 async def facts_of(
@@ -87,7 +88,7 @@ def _facts(state: State, registry: Registry, call: ToolCall, directory: Path | N
     if client is not None:
         return _client_facts(client, call)
     tool = registry.get(call.name)
-    if tool is None or not (state.tools is None or call.name in state.tools):
+    if tool is None or not is_offered(call.name, state.tools, recall=state.compactions > 0):
         offered = ", ".join(spec.name for spec in registry.offered(state.tools, state.client_tools))
         text = f"Tool '{call.name}' does not exist. Available tools that can be called are {offered}."
         return CallFacts(where="nowhere", error=text)
@@ -390,9 +391,7 @@ def _context(
         loop.call_soon_threadsafe(wait.heard)
         loop.call_soon_threadsafe(session.live.publish, session.key, hint)
 
-    async def read_output(tool_call_id: str) -> str | None:
-        return await _whole_output(session, ToolCallId(tool_call_id))
-
+    log = SessionLog(session.store, session.key, session.state.seed)
     reply = session.state.reply()
     to_background = session.to_background.setdefault(call.tool_call_id, asyncio.Event())
     return ToolContext(
@@ -402,7 +401,7 @@ def _context(
         attempt=attempt,
         working_directory=session.directory(),
         report=report,
-        read_output=read_output,
+        read_output=log.whole_output,
         permitted=permitted,
         owner=session.key.owner,
         shell=session.shell,
@@ -411,20 +410,9 @@ def _context(
         max_running_tasks=session.bounds.max_running_tasks,
         is_interrupted=lambda: session.is_interrupting,
         lease_seconds_left=session.lease_seconds_left,
+        log=log,
     )
 
 
 def _call_key(reply: ModelReply | None, call: ToolCall) -> str:
     return f"{reply.message_id if reply else ''}:{call.tool_call_id}"
-
-
-async def _whole_output(session: HeldSession, tool_call_id: ToolCallId) -> str | None:
-    """The whole content of the last result with this id in the log; None if there is none."""
-    content = None
-    position = Position(0)
-    while page := await session.store.events_after(session.key, position, limit=PAGE_EVENTS, max_bytes=PAGE_BYTES):
-        for event in page:
-            if isinstance(event.body, ToolCompleted) and event.body.tool_call_id == tool_call_id:
-                content = event.body.content
-        position = page[-1].position
-    return content

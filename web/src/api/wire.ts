@@ -287,6 +287,7 @@ export interface SessionDetail {
 export interface SessionList {
   sessions: SessionView[];
   next: string | null;
+  unsearched?: number;
 }
 
 /** How a session runs. */

@@ -305,6 +305,8 @@ export class App {
         this.overview.value = overview;
         this.reachable.value = true;
       });
+      // The server searches what is indexed, and each search indexes more.
+      if ((page.unsearched ?? 0) > 0) void this.look();
     } catch (error) {
       if (error instanceof ServerError && error.status === 0) this.reachable.value = false;
     }

@@ -646,6 +646,51 @@ DELETE FROM holdfast.secret WHERE owner = $1 AND session = $2;
 -- name: secret
 SELECT keeper, sealed FROM holdfast.secret WHERE owner = $1 AND session = $2;
 
+-- The text index
+
+-- name: behind
+SELECT session.id FROM holdfast.session
+  LEFT JOIN holdfast.indexed ON indexed.owner = session.owner AND indexed.session = session.id
+ WHERE session.owner = $1 AND deleted_at IS NULL AND head > coalesce(indexed.position, 0)
+ ORDER BY updated_at DESC, session.id LIMIT $2;
+
+-- name: index_marks
+SELECT given.number, coalesce(indexed.position, 0), session.head
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS given (owner, session, number)
+  CROSS JOIN LATERAL (
+    SELECT head FROM holdfast.session
+     WHERE owner = given.owner AND id = given.session AND deleted_at IS NULL OFFSET 0) AS session
+  LEFT JOIN holdfast.indexed ON indexed.owner = given.owner AND indexed.session = given.session
+ WHERE session.head > coalesce(indexed.position, 0)
+ ORDER BY given.number;
+
+-- name: move_index_mark
+INSERT INTO holdfast.indexed AS known (owner, session, position)
+SELECT owner, id, $4::bigint FROM holdfast.session WHERE owner = $1 AND id = $2 AND deleted_at IS NULL
+ON CONFLICT (owner, session) DO UPDATE SET position = excluded.position WHERE known.position = $3::bigint
+RETURNING position;
+
+-- name: unindex
+DELETE FROM holdfast.passage WHERE owner = $1 AND session = $2 AND position > $3 AND position < $4;
+
+-- name: index_passages
+INSERT INTO holdfast.passage (owner, session, position, tool_call_id, words)
+SELECT $1, $2, position, tool_call_id, array_to_tsvector(string_to_array(tokens, ' '))
+  FROM unnest($3::bigint[], $4::text[], $5::text[]) AS given (position, tool_call_id, tokens);
+
+-- name: search_log
+SELECT position FROM holdfast.passage
+ WHERE owner = $1 AND session = $2 AND words @@ $3::text::tsquery AND position < $4
+ ORDER BY position DESC LIMIT $5;
+
+-- name: passages
+SELECT position FROM holdfast.passage
+ WHERE owner = $1 AND session = $2 AND position BETWEEN $3 AND $4 ORDER BY position LIMIT $5;
+
+-- name: tool_result
+SELECT position FROM holdfast.passage
+ WHERE owner = $1 AND session = $2 AND tool_call_id = $3 AND tool_call_id <> '' ORDER BY position DESC LIMIT 1;
+
 -- Annotations of owners
 
 -- name: annotated
@@ -715,9 +760,9 @@ SELECT session.id FROM holdfast.session
   LEFT JOIN holdfast.annotation ON annotation.owner = session.owner AND annotation.session = session.id
  WHERE session.owner = $1 AND deleted_at IS NULL AND updated_at <= $2 AND (updated_at < $2 OR session.id > $3)
    AND ($6::boolean IS NULL OR coalesce(pinned, false) = $6)
-   AND ($4::text = '' OR title ILIKE $4 OR EXISTS (
-     SELECT 1 FROM holdfast.event
-      WHERE event.owner = session.owner AND event.session = session.id AND said IS NOT NULL AND said ILIKE $4))
+   AND ($4::text = '' OR title ILIKE $4 OR session.id IN (
+     SELECT passage.session FROM holdfast.passage
+      WHERE passage.owner = $1 AND tool_call_id = '' AND words @@ $7::text::tsquery))
  ORDER BY updated_at DESC, session.id LIMIT $5;
 
 -- name: events_after

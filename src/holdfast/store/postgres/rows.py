@@ -31,6 +31,7 @@ from holdfast.store.store import (
     Segment,
     Snapshot,
 )
+from holdfast.store.text_index import title_pattern
 from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
@@ -44,13 +45,15 @@ async def row(db: Link, key: Key) -> Row | None:
     return (await _rows(db, [key])).get(key)
 
 
-async def rows(db: Link, owner: Owner, *, limit: int, after: str | None, text: str, pinned: bool | None) -> Page:
+async def rows(
+    db: Link, owner: Owner, *, limit: int, after: str | None, text: str, matching: str, pinned: bool | None
+) -> Page:
+    """`matching` is the text as the query of the text index."""
     start = _read_cursor(after)
     if start is None:
         return Page((), None)
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    pattern = f"%{escaped}%" if text else ""
-    found = [SessionId(id) for (id,) in await db.rows("listed", owner, *start, pattern, limit + 1, pinned)]
+    arguments = (owner, *start, title_pattern(text), limit + 1, pinned, matching)
+    found = [SessionId(id) for (id,) in await db.rows("listed", *arguments)]
     page = tuple((await _rows(db, [Key(owner, id) for id in found[:limit]])).values())
     return Page(page, _cursor(page[-1]) if page and len(found) > limit else None)
 

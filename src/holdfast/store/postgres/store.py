@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
+import msgspec
+
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -20,7 +22,16 @@ from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
-from holdfast.store.postgres import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
+from holdfast.store.postgres import (
+    annotation_rows,
+    grant_rows,
+    index_rows,
+    key_rows,
+    puts,
+    rows,
+    secret_rows,
+    task_rows,
+)
 from holdfast.store.postgres.changes import Announcer, Changes
 from holdfast.store.postgres.connections import (
     TRY_LOCK_SECONDS,
@@ -61,6 +72,7 @@ from holdfast.store.store import (
 )
 from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
+from holdfast.store.text_index import MAX_SESSIONS, Hit, bring_up_to_date, index_within_bounds, query_tokens
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
 from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
@@ -123,6 +135,7 @@ class PostgresStore:
         self._dying: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self._keeping = asyncio.Lock()
+        self._indexing = asyncio.Lock()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -328,9 +341,13 @@ class PostgresStore:
     async def rows(
         self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
     ) -> Page:
-        return await self._read(
-            lambda db: rows.rows(db, owner, limit=limit, after=after, text=text, pinned=pinned), is_one=False
+        unsearched = await self._index_owner(owner) if text else 0
+        matching = index_rows.matching(query_tokens(owner, text))
+        page = await self._read(
+            lambda db: rows.rows(db, owner, limit=limit, after=after, text=text, matching=matching, pinned=pinned),
+            is_one=False,
         )
+        return page if not unsearched else msgspec.structs.replace(page, unsearched=unsearched)
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read(lambda db: rows.glance(db, owner, since, limit), is_one=False)
@@ -358,6 +375,34 @@ class PostgresStore:
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read(lambda db: rows.ledger(db, owner, session))
+
+    # The text index
+
+    async def index_logs(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        async with self._indexing:  # One at a time: other writes need the connections more.
+            steps, left = await self._read(lambda db: index_rows.next_steps(db, keys), is_one=False)
+            if not steps:
+                return tuple(left)
+            moved = await self._write(
+                "index_logs", lambda db: index_rows.write(db, steps), is_synced=False, announces=False
+            )
+        return tuple(dict.fromkeys((*left, *moved)))
+
+    async def search_log(self, key: Key, query: str, *, limit: int, before: Position | None = None) -> tuple[Hit, ...]:
+        await bring_up_to_date(self, key)
+        return await self._read(lambda db: index_rows.search_log(db, key, query, limit, before), is_one=False)
+
+    async def passages(self, key: Key, first: Position, last: Position, *, limit: int) -> tuple[Event, ...]:
+        await bring_up_to_date(self, key)
+        return await self._read(lambda db: index_rows.passages(db, key, first, last, limit), is_one=False)
+
+    async def tool_result(self, key: Key, tool_call_id: ToolCallId) -> Event | None:
+        await bring_up_to_date(self, key)
+        return await self._read(lambda db: index_rows.tool_result(db, key, tool_call_id), is_one=False)
+
+    async def _index_owner(self, owner: Owner) -> int:
+        keys = await self._read(lambda db: index_rows.behind(db, owner, MAX_SESSIONS))
+        return await index_within_bounds(self, keys)
 
     # Changing the queue
 

@@ -530,6 +530,57 @@ DELETE FROM attachment WHERE owner = ?1 AND session = ?2;
 -- name: delete_annotation
 DELETE FROM annotation WHERE owner = ?1 AND session = ?2;
 
+-- The text index
+
+-- name: behind
+SELECT session.id FROM session INDEXED BY session_listed CROSS JOIN head ON head.log = session.log
+ WHERE owner = ?1 AND deleted_at IS NULL AND head.indexed < head.position
+ ORDER BY updated_at DESC, session.id LIMIT ?2;
+
+-- name: index_mark
+SELECT head.indexed, head.position FROM session JOIN head ON head.log = session.log
+ WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+
+-- name: move_index_mark
+UPDATE head SET indexed = ?4
+ WHERE log = (SELECT log FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL) AND indexed = ?3
+RETURNING log;
+
+-- name: unindex_words
+DELETE FROM passage_words
+ WHERE rowid IN (SELECT number FROM passage WHERE log = ?1 AND position > ?2 AND position < ?3);
+
+-- name: unindex
+DELETE FROM passage WHERE log = ?1 AND position > ?2 AND position < ?3;
+
+-- name: index_passage
+INSERT INTO passage (log, position, tool_call_id) VALUES (?1, ?2, ?3) RETURNING number;
+
+-- name: index_words
+INSERT INTO passage_words (rowid, tokens) VALUES (?1, ?2);
+
+-- name: drop_gone_words
+DELETE FROM passage_words WHERE rowid IN (SELECT number FROM passage_gone);
+
+-- name: drop_gone
+DELETE FROM passage_gone;
+
+-- name: log_of
+SELECT log FROM session WHERE owner = ?1 AND id = ?2 AND deleted_at IS NULL;
+
+-- name: search_log
+-- The rows of one log are indexed in the order of their positions.
+SELECT passage.position FROM passage_words CROSS JOIN passage ON passage.number = passage_words.rowid
+ WHERE passage_words MATCH ?2 AND passage.log = ?1 AND passage.position < ?3
+ ORDER BY passage_words.rowid DESC LIMIT ?4;
+
+-- name: passages
+SELECT position FROM passage WHERE log = ?1 AND position BETWEEN ?2 AND ?3 ORDER BY position LIMIT ?4;
+
+-- name: tool_result
+SELECT position FROM passage INDEXED BY passage_of_call
+ WHERE log = ?1 AND tool_call_id = ?2 AND tool_call_id <> '' ORDER BY position DESC LIMIT 1;
+
 -- Annotations of owners
 
 -- name: annotated
@@ -580,10 +631,9 @@ SELECT session.owner, id, coalesce(head.position, 0), inbox_tail, status, turn_i
   LEFT JOIN annotation ON annotation.owner = session.owner AND annotation.session = session.id
  WHERE session.owner = ?1 AND deleted_at IS NULL AND updated_at <= ?2 AND (updated_at < ?2 OR id > ?3)
    AND (?6 IS NULL OR coalesce(annotation.pinned, 0) = ?6)
-   AND (?4 = '' OR title LIKE ?4 ESCAPE '\' OR EXISTS (
-     SELECT 1 FROM event
-      WHERE event.owner = session.owner AND event.session = session.id AND event.type = 'user.message'
-        AND json_extract(CAST(event.data AS TEXT), '$.content') LIKE ?4 ESCAPE '\'))
+   AND (?4 = '' OR title LIKE ?4 ESCAPE '\' OR session.log IN (
+     SELECT passage.log FROM passage_words CROSS JOIN passage ON passage.number = passage_words.rowid
+      WHERE passage_words MATCH ?7 AND passage.tool_call_id = ''))
  ORDER BY updated_at DESC, id LIMIT ?5;
 
 -- name: events_after

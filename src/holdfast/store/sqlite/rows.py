@@ -31,6 +31,7 @@ from holdfast.store.store import (
     Segment,
     Snapshot,
 )
+from holdfast.store.text_index import title_pattern
 from holdfast.store.turn_limits import Stored, Turns
 
 _TURN_STARTED: Final = str(TurnStarted.__struct_config__.tag)
@@ -52,13 +53,22 @@ def _row_and_size(db: sqlite3.Connection, key: Key) -> tuple[Row, int] | None:
     return None if found is None else (_row(found), found[19])
 
 
-def rows(db: sqlite3.Connection, owner: Owner, limit: int, after: str | None, text: str, pinned: bool | None) -> Page:
+def rows(
+    db: sqlite3.Connection,
+    owner: Owner,
+    limit: int,
+    after: str | None,
+    *,
+    text: str,
+    matching: str,
+    pinned: bool | None,
+) -> Page:
+    """`matching` is the text as the query of the text index."""
     start = _read_cursor(after)
     if start is None:
         return Page((), None)
-    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    pattern = f"%{escaped}%" if text else ""
-    found = [_row(each) for each in db.execute(SQL["rows"], (owner, *start, pattern, limit + 1, pinned)).fetchall()]
+    arguments = (owner, *start, title_pattern(text), limit + 1, pinned, matching)
+    found = [_row(each) for each in db.execute(SQL["rows"], arguments).fetchall()]
     page = tuple(found[:limit])
     return Page(page, _cursor(page[-1]) if page and len(found) > limit else None)
 

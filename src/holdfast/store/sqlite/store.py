@@ -2,14 +2,17 @@
 their own; nothing blocks the event loop."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import msgspec
+
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId
+from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -21,7 +24,7 @@ from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
-from holdfast.store.sqlite import annotation_rows, grant_rows, key_rows, puts, rows, secret_rows, task_rows
+from holdfast.store.sqlite import annotation_rows, grant_rows, index_rows, key_rows, puts, rows, secret_rows, task_rows
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
@@ -60,6 +63,7 @@ from holdfast.store.store import (
 )
 from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
+from holdfast.store.text_index import MAX_SESSIONS, Hit, bring_up_to_date, index_within_bounds, query_tokens
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
 from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
@@ -308,7 +312,12 @@ class SqliteStore:
     async def rows(
         self, owner: Owner, *, limit: int, after: str | None = None, text: str = "", pinned: bool | None = None
     ) -> Page:
-        return await self._read(lambda db: rows.rows(db, owner, limit, after, text, pinned))
+        unsearched = await self._index_owner(owner) if text else 0
+        matching = index_rows.matching(query_tokens(owner, text))
+        page = await self._read(
+            lambda db: rows.rows(db, owner, limit, after, text=text, matching=matching, pinned=pinned)
+        )
+        return page if not unsearched else msgspec.structs.replace(page, unsearched=unsearched)
 
     async def glance(self, owner: Owner, *, since: int, limit: int) -> Glance:
         return await self._read(lambda db: rows.glance(db, owner, since, limit))
@@ -337,6 +346,38 @@ class SqliteStore:
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read(lambda db: rows.ledger(db, owner, session))
+
+    # The text index
+
+    async def index_logs(self, keys: Sequence[Key]) -> tuple[Key, ...]:
+        steps, left = await self._read(lambda db: index_rows.next_steps(db, keys))
+        if not steps:
+            return tuple(left)
+        size = Job.size + 2 * sum(step.size for step in steps)
+        moved = await self._write(
+            "index_logs",
+            lambda db: index_rows.write(db, steps),
+            needs_sync=False,
+            is_background=True,
+            size=size,
+        )
+        return tuple(dict.fromkeys((*left, *moved)))
+
+    async def search_log(self, key: Key, query: str, *, limit: int, before: Position | None = None) -> tuple[Hit, ...]:
+        await bring_up_to_date(self, key)
+        return await self._read(lambda db: index_rows.search_log(db, key, query, limit, before))
+
+    async def passages(self, key: Key, first: Position, last: Position, *, limit: int) -> tuple[Event, ...]:
+        await bring_up_to_date(self, key)
+        return await self._read(lambda db: index_rows.passages(db, key, first, last, limit))
+
+    async def tool_result(self, key: Key, tool_call_id: ToolCallId) -> Event | None:
+        await bring_up_to_date(self, key)
+        return await self._read(lambda db: index_rows.tool_result(db, key, tool_call_id))
+
+    async def _index_owner(self, owner: Owner) -> int:
+        keys = await self._read(lambda db: index_rows.behind(db, owner, MAX_SESSIONS))
+        return await index_within_bounds(self, keys)
 
     # Changing the queue
 
@@ -633,11 +674,23 @@ class SqliteStore:
         return alive, detail
 
 
+def has_text_search() -> bool:
+    """Whether this Python's SQLite has FTS5."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        return bool(db.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0])
+
+
 def _prepare(path: Path, liveness: Liveness, own: Leases) -> None:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise StoreUnusable(
             "store_sqlite_too_old",
             f"This Python has SQLite {sqlite3.sqlite_version}; Holdfast needs 3.35 or newer. Use a newer Python.",
+        )
+    if not has_text_search():
+        raise StoreUnusable(
+            "store_sqlite_without_search",
+            "The SQLite of this Python was built without FTS5, which Holdfast needs to search sessions. Use another "
+            "build of Python: those of python.org, of Linux distributions and of uv have it.",
         )
     refuse_network(path)
     refuse_folder(path)
@@ -672,6 +725,7 @@ def _delete(db: sqlite3.Connection, key: Key, now: int, fence_step: int) -> tupl
     for name in _DELETE_STATEMENTS:
         db.execute(SQL[name], (key.owner, key.session))
     db.execute(SQL["delete_session"], (key.owner, key.session, now, fence_step))
+    index_rows.drop_deleted(db)
     return True, "session"
 
 

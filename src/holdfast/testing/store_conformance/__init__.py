@@ -19,6 +19,7 @@ from holdfast.testing.store_conformance.log import LogConformance
 from holdfast.testing.store_conformance.placement import PlacementConformance
 from holdfast.testing.store_conformance.presence import PresenceConformance
 from holdfast.testing.store_conformance.reads import ReadConformance
+from holdfast.testing.store_conformance.searches import SearchConformance
 from holdfast.testing.store_conformance.secrets import SecretConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
 from holdfast.testing.store_conformance.upgrades import UpgradeConformance
@@ -37,6 +38,7 @@ class StoreConformance(
     LoadConformance,
     PresenceConformance,
     ReadConformance,
+    SearchConformance,
     SecretConformance,
     TaskConformance,
     KeyConformance,

@@ -299,6 +299,7 @@ class ReadConformance:
             lease = await asking(store)
             await store.commit(Unit(key=KEY, fence=lease.fence, segments=(segment("x", offset=0),)))
             assert await store.keep_snapshot(lease, Snapshot(1, Position(1), b"folded"))
+            assert await store.index_logs([KEY]) == ()
             for message in ("m1", "m2", "m3"):
                 await send(store, message)
             await store.edit_item(KEY, "m1", text="x")

@@ -24,6 +24,8 @@ async def every_write(store: Store) -> AsyncIterator[str]:
     yield "commit"
     assert await store.keep_snapshot(lease, Snapshot(1, Position(1), b"folded"))
     yield "keep_snapshot"
+    assert await store.index_logs([KEY]) == ()
+    yield "index_logs"
     async for verb in _writes_of_people(store):
         yield verb
     await store.commit(Unit(key=KEY, fence=lease.fence, opens_tasks=(task(T1), task(T2))))

@@ -86,7 +86,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: str | None = None
     q: Annotated[str, Meta(max_length=200)] = ""
-    """Only sessions with this in the title or in a message."""
+    """Only sessions with this in the title, or with all of its words in one message of a person or the model."""
     pinned: bool | None = None
     """Only pinned sessions, or only the others."""
 
@@ -232,7 +232,8 @@ async def list_sessions(call: HttpCall) -> Response:
     page = await call.operations.sessions(
         call.identity.owner, limit=query.limit, after=query.cursor, text=query.q, pinned=query.pinned
     )
-    return json_response(SessionList(sessions=tuple(session_view(row) for row in page.rows), next=page.next))
+    views = tuple(session_view(row) for row in page.rows)
+    return json_response(SessionList(sessions=views, next=page.next, unsearched=page.unsearched))
 
 
 @endpoint(
