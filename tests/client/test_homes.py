@@ -117,7 +117,9 @@ async def test_a_conversation_is_compacted_on_request_and_a_pinned_message_stays
     assert (context.compactions, context.is_compacting, context.pinned) == (1, False, ("m1",))
     assert context.tokens == compacted.tokens_after
     await session.run("and evening")
-    assert (await session.context()).usage.calls == 6
+    usage = (await session.context()).usage
+    assert usage is not None
+    assert usage.calls == 6
     await session.unpin("m1")
     assert (await session.context()).pinned == ()
     assert (await session.cancel_compaction()).outcome == "nothing_to_cancel"

@@ -44,7 +44,8 @@ async def test_a_compaction_stands_in_the_page_of_messages_and_its_receipt_is_th
         (shown,) = [found for found in await roles_of(client, "long") if found["role"] == "compaction"]
         assert (shown["success"], shown["method"], shown["trigger"]) == (True, "summary", "manual")
         assert (shown["kept"], shown["summary"]) == (3, receipt["summary"])
-        context = (await client.get("/v1/sessions/long")).json()["context"]
+        assert (await client.get("/v1/sessions/long")).json()["context"]["usage"] is None
+        context = (await client.get("/v1/sessions/long?usage=true")).json()["context"]
         assert (context["tokens"], context["compactions"]) == (receipt["tokens_after"], 1)
         assert context["window"] == 128_000
         usage = context["usage"]

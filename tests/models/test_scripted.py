@@ -22,6 +22,7 @@ from holdfast.models.model import (
 )
 from holdfast.models.scripted import Failure, FailureKind, Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.title_request import title_request
+from holdfast.session.notices import HEADER, NO_TASKS
 from tests.models.answers import (
     answer_of,
     asking,
@@ -71,6 +72,12 @@ async def said(script: Script, *messages: ContextMessage) -> str:
         ([UserText("file"), *ROUND, UserText("no, stop")], "stop 0"),
         ([UserText("file"), *ROUND, UserText("another file")], "file 0"),
         ([UserText("hello"), *ROUND, UserText("be brief")], "other 1: be brief"),
+        # A list of running tasks, which may quote anything, is no message.
+        (
+            [UserText("hello"), *ROUND, UserText(f"{HEADER}\n- [t1] open the file (started then, output: f)")],
+            "other 1: hello",
+        ),
+        ([UserText("file"), *ROUND, UserText(NO_TASKS)], "file 1"),
         # A new turn, after a finished answer.
         ([UserText("file"), *ROUND, AssistantTurn("file 1"), UserText("hello")], "other 0"),
         ([UserText("file"), *ROUND, AssistantTurn("file 1"), UserText("hello"), *ROUND], "other 1: hello"),

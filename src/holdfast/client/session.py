@@ -148,7 +148,7 @@ class Session(AnySession):
 
     async def context(self) -> ContextView:
         """How full the session's context is, and how much of its input came from the provider's cache."""
-        found = (await self._get("", _Detail, limit="1")).context
+        found = (await self._get("", _Detail, limit="1", usage="true")).context
         if found is None:
             raise Invalid("context_unknown", "This server is older and does not say how full a context is.")
         return found

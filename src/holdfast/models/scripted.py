@@ -66,6 +66,10 @@ MID_ANSWER: Final[frozenset[FailureKind]] = frozenset({"malformed", "cut", "hang
 INTERRUPTED_NOTE = "Your reply was interrupted"
 """The beginning of the runtime's note after an answer that a crash cut short."""
 
+TASK_LISTS = ("Currently running background tasks:", "No background tasks are running any more.")
+"""The beginnings of the runtime's lists of running tasks. They quote what a person or a model once said, and ask for
+nothing."""
+
 STOPPED_NOTE = "The user stopped your work here"
 """The beginning of the runtime's note after a turn that a person stopped."""
 
@@ -387,6 +391,8 @@ def find_cue(script: Script, messages: Sequence[ContextMessage]) -> Cue:
             case UserText(text) if unmarked(text).startswith(STOPPED_NOTE):
                 if user is not None and catch_all is not None:
                     break  # A stop that ended an earlier turn.
+            case UserText(text) if unmarked(text).startswith(TASK_LISTS):
+                pass
             case UserText(text, images):
                 text = unmarked(text)
                 is_note = text.startswith(script.notes)

@@ -64,4 +64,5 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True):
     """A compaction is under way."""
     pinned: tuple[str, ...]
     """The ids of the pinned messages."""
-    usage: SessionUsage
+    usage: SessionUsage | None = None
+    """None if it was not asked for: it is summed up from all model calls of the session."""

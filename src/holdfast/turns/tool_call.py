@@ -36,8 +36,8 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool, ToolContext, ToolResult
 from holdfast.turns import cancelled_tools
 from holdfast.turns.held_session import HeldSession
-from holdfast.turns.status import Wait
 from holdfast.turns.own_log import SessionLog
+from holdfast.turns.status import Wait
 
 
 async def facts_of(

@@ -99,7 +99,7 @@ export class Server {
   }
 
   session(id: string): Promise<SessionDetail> {
-    return this.json("GET", `${at(id)}?limit=1`);
+    return this.json("GET", `${at(id)}?limit=1&usage=true`);
   }
 
   create(options: Record<string, unknown>): Promise<SessionView> {

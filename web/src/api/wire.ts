@@ -35,7 +35,7 @@ export interface ContextView {
   compactions: number;
   is_compacting: boolean;
   pinned: string[];
-  usage: SessionUsage;
+  usage?: SessionUsage | null;
 }
 
 export interface Counts {

@@ -12,7 +12,7 @@ export function ContextMeter({ session }: { session: OpenSession }) {
   const window = context?.window ?? null;
   if (tokens === null || !window) return null;
   const percent = Math.min(100, Math.floor((tokens * 100) / window));
-  const share = context?.usage.cache_share;
+  const share = context?.usage?.cache_share;
   const words = `${digits(tokens)} of ${digits(window)} tokens in the context`;
   const cached = share ? `. ${Math.floor(share * 100)} % of the session’s input came from the provider’s cache` : "";
   return (

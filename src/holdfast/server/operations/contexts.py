@@ -11,8 +11,9 @@ from holdfast.store.store import LedgerEntry
 
 
 class ContextVerbs(SessionAccess):
-    async def context(self, key: Key, state: State | None = None) -> ContextView:
-        """The context of the session's next call. `state` is the session's state where a caller has it already."""
+    async def context(self, key: Key, state: State | None = None, *, with_usage: bool = True) -> ContextView:
+        """The context of the session's next call. `state` is the session's state where a caller has it already.
+        `with_usage` reads an entry of the ledger for each model call that the session ever made."""
         state = await self.state(key) if state is None else state
         tokens = state.size.now(0) if state.size.counted else None
         window = await self.window(key, state)
@@ -23,7 +24,7 @@ class ContextVerbs(SessionAccess):
             compactions=state.compactions,
             is_compacting=state.compaction is not None,
             pinned=state.pinned,
-            usage=session_usage(await self.store.ledger(key.owner, key.session)),
+            usage=session_usage(await self.store.ledger(key.owner, key.session)) if with_usage else None,
         )
 
     async def window(self, key: Key, state: State) -> int | None:

@@ -97,6 +97,8 @@ class MessagePageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Only messages before this position."""
     leave_out_replayed: bool = False
     """Leave out the answer that the turn's stream would replay: for a client that reads that stream as well."""
+    usage: bool = False
+    """Sum up the usage of the session's model calls, in `context`."""
 
 
 class SessionPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,7 +260,7 @@ async def show(call: HttpCall) -> Response:
             messages=page.messages,
             before=page.before,
             cursor=str(end),
-            context=await call.operations.context(call.key, state),
+            context=await call.operations.context(call.key, state, with_usage=query.usage),
         )
     )
 
