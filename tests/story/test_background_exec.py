@@ -83,6 +83,11 @@ def notices(call: dict[str, Any]) -> list[str]:
     return [text for text in users if "<task-notification>" in text]
 
 
+def lists_of_tasks(call: dict[str, Any]) -> list[str]:
+    users = [unmarked(texts_of(message)) for message in call["messages"] if message["role"] == "user"]
+    return [text for text in users if text.startswith("Currently running background tasks:")]
+
+
 async def test_E2E_ExplicitBackgroundExec(tmp_path: Path, model: Model) -> None:  # noqa: N802
     install = "cat go; echo added 42 packages"
     model.on(
@@ -157,13 +162,14 @@ async def test_E2E_RunningTasksSummaryInjected(tmp_path: Path, model: Model) -> 
     async with world(tmp_path, model) as here:
         here.pipe("never")
         await here.session.run("start background and check")
-        first, second, third = (system_text(call) for call in model.calls_about("start background"))
-        assert "Currently running background tasks:" not in first
-        assert "Currently running background tasks:" in third
-        assert "Long running task" in third
-        assert second == third, "it changes only when a task starts or ends"
+        first, second, third = model.calls_about("start background")
+        assert lists_of_tasks(first) == []
+        (told,) = lists_of_tasks(third)
+        assert "Long running task" in told
+        assert lists_of_tasks(second) == [told], "the list is told again only when a task starts or ends"
+        assert system_text(first) == system_text(third)
         task = await here.task()
-        assert third.endswith(f"output: {task.output_file})")
+        assert told.endswith(f"output: {task.output_file})")
         await here.session.kill_task(task.id)
 
 
