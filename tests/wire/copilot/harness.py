@@ -31,6 +31,7 @@ from copilot.session_events import (
 from copilot.tools import Tool, ToolInvocation, ToolResult
 
 from holdfast.events.quote import unmarked
+from holdfast.models import scripted
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedCall, ScriptedModel
 from holdfast.models.served_protocol import ServedProtocol
 from holdfast.models.server import ModelServer
@@ -183,14 +184,18 @@ def tool_names(call: dict[str, Any]) -> list[str]:
 
 
 def _said_by(role: str, call: dict[str, Any]) -> list[str]:
-    return [texts_of(message) for message in call["messages"] if message["role"] == role]
+    return [texts_of(message) for message in call["messages"] if message["role"] == role and not _is_task_list(message)]
+
+
+def _is_task_list(message: dict[str, Any]) -> bool:
+    return message["role"] == "user" and unmarked(texts_of(message)).startswith(scripted.TASK_LISTS)
 
 
 def _last_words(call: dict[str, Any]) -> tuple[str, int]:
     """The last message of a person, and the number of tool rounds after it."""
     rounds = 0
     for message in reversed(call["messages"]):
-        if message["role"] == "user":
+        if message["role"] == "user" and not _is_task_list(message):
             return texts_of(message), rounds
         rounds += bool(message["role"] == "assistant" and message.get("tool_calls"))
     return "", rounds
