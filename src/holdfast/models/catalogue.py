@@ -1,32 +1,32 @@
 """The catalogue of models by name: it knows what each needs and opens it.
 
-It imports every kind of model, and with them aiohttp (a fifth of a second): import it only where a model is opened.
+It imports aiohttp (a fifth of a second): import it only where a model is opened. It imports the wires, the demo and the
+scripted model only when one of them is opened: each is some hundred kilobytes of code.
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.models.address import host_of
-from holdfast.models.anthropic_messages import AnthropicMessages
 from holdfast.models.call_wait import STANDARD_PATIENCE, ModelPatience
 from holdfast.models.chat_completions import ChatCompletions
 from holdfast.models.chat_failure import Origin
 from holdfast.models.chat_request import MaxTokensField, ThinkingField
 from holdfast.models.copilot_endpoint import PREFIX, URL_VARIABLE, CopilotEndpoint
-from holdfast.models.demo import demo_model
 from holdfast.models.errors import ModelKeyMissing, UnknownModel
 from holdfast.models.facts import NOTHING, OPENROUTER, info_of
 from holdfast.models.http_model import HttpModel, ModelWire
 from holdfast.models.info import ModelInfo
-from holdfast.models.openai_responses import OpenAIResponses
 from holdfast.models.providers import POSSIBLE, PROVIDERS, KnownProvider, Wire, base_url_of, is_own_address
-from holdfast.models.scripted import ScriptedModel
 from holdfast.models.stated_facts import StatedFacts
 
 OPENAI_HOST: Final = "api.openai.com"
+
+if TYPE_CHECKING:
+    from holdfast.models.scripted import ScriptedModel
 
 
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ def open_model(
     api_key: str | None,
     environ: Mapping[str, str],
     settings: ModelSettings = STANDARD,
-) -> HttpModel | ScriptedModel:
+) -> "HttpModel | ScriptedModel":
     """The model of this name. `base_url`, `api_key` and the wire of the settings are only for models of the same
     provider as `configured`, the name of the configured model. Another provider's address and key, and those that are
     not given, come from its usual variables in `environ`.
@@ -63,6 +63,8 @@ def open_model(
     It makes no call yet. Raises `ModelNotUsable` with a sentence that says what to change.
     """
     if name == "demo":
+        from holdfast.models.demo import demo_model
+
         return demo_model()
     prefix, _, model = name.partition("/")
     if prefix == PREFIX and model:
@@ -135,8 +137,12 @@ def wire_for(
         case "chat":
             return ChatCompletions(model, max_tokens_field(base_url), thinking, info)
         case "responses":
+            from holdfast.models.openai_responses import OpenAIResponses
+
             return OpenAIResponses(model=model, info=info)
         case "messages":
+            from holdfast.models.anthropic_messages import AnthropicMessages
+
             return AnthropicMessages(model=model, info=info)
 
 

@@ -1,7 +1,7 @@
 """Migrates a database to this release's schema, forwards only. Each migration is one transaction under a lock, so that
 processes that start together take turns; a migration must not break an older release that still runs."""
 
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import asyncpg
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS holdfast.migration (
 
 
 def _read() -> dict[str, str]:
-    folder = resources.files("holdfast.store.postgres").joinpath("migrations")
+    folder = Path(__file__).with_name("migrations")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return {file.name.removesuffix(".sql"): file.read_text("utf-8") for file in files}
 

@@ -2,7 +2,7 @@
 
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -13,7 +13,7 @@ FRAGMENTS: Final = ("counted", "needs", "fits", "silent_ms", "is_same_timeline")
 
 
 def _read() -> dict[str, str]:
-    text = resources.files("holdfast.store.postgres").joinpath("queries.sql").read_text("utf-8")
+    text = Path(__file__).with_name("queries.sql").read_text("utf-8")
     _, *parts = _NAME.split(text)
     assert len(set(parts[::2])) == len(parts[::2]), "two statements have the same name"
     found = {name: body.partition(";\n")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}

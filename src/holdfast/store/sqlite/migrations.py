@@ -4,7 +4,6 @@ start together take turns."""
 import contextlib
 import sqlite3
 import time
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from holdfast.store.survey import Schema
 
 
 def _read() -> dict[str, str]:
-    folder = resources.files("holdfast.store.sqlite").joinpath("migrations")
+    folder = Path(__file__).with_name("migrations")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return {file.name.removesuffix(".sql"): file.read_text("utf-8") for file in files}
 

@@ -3,8 +3,8 @@
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -17,7 +17,7 @@ FRAGMENTS: Final = ("counted", "needs", "fits_left")
 
 
 def _read() -> dict[str, str]:
-    text = resources.files("holdfast.store.sqlite").joinpath("queries.sql").read_text("utf-8")
+    text = Path(__file__).with_name("queries.sql").read_text("utf-8")
     _, *parts = _NAME.split(text)
     assert len(set(parts[::2])) == len(parts[::2]), "two statements have the same name"
     found = {name: body.partition(";")[0].strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}

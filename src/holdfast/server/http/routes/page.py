@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -40,6 +40,10 @@ class BuiltFile(msgspec.Struct, frozen=True):
     zipped: bytes
 
 
+BUILT: Final = Path(__file__).parents[3] / "web" / "built"
+"""The files of the page."""
+
+
 @endpoint(
     "GET",
     "/",
@@ -68,12 +72,12 @@ async def show_file(call: HttpCall) -> Response:
 
 @cache
 def file_names() -> frozenset[str]:
-    return frozenset(entry.name for entry in resources.files("holdfast.web").joinpath("built").iterdir())
+    return frozenset(entry.name for entry in BUILT.iterdir())
 
 
 @cache
 def built_file(name: str) -> BuiltFile:
-    plain = resources.files("holdfast.web").joinpath("built", name).read_bytes()
+    plain = (BUILT / name).read_bytes()
     media_type = MEDIA_TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     tag = f'W/"{hashlib.sha256(plain).hexdigest()[:32]}"'  # Weak: the same for the plain and the zipped file.
     return BuiltFile(media_type=media_type, tag=tag, plain=plain, zipped=gzip.compress(plain, 9, mtime=0))
