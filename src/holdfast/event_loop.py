@@ -14,7 +14,7 @@ import uvloop
 T = TypeVar("T")
 
 TRIM_SECONDS: Final = (0.3, 1.0, 5.0)
-"""After the start of a process, when it has imported what it serves with, and again when first calls imported the rest."""
+"""After the start of a process: when it has imported what it serves with, and when first calls imported the rest."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

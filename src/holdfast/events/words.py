@@ -7,6 +7,7 @@ words of which a text must have all; each may be the beginning of a longer word.
 
 import re
 import unicodedata
+from functools import cache
 from typing import Final
 
 MAX_WORD_CHARACTERS: Final = 64
@@ -15,8 +16,6 @@ MAX_QUERY_CHARACTERS: Final = 1_000
 MAX_QUERY_WORDS: Final = 16
 """Of a longer query, only the beginning counts: each word is a look-up of its own."""
 
-_MARKS: Final = "".join(chr(code) for code in range(0x300, 0x2000) if unicodedata.category(chr(code)).startswith("M"))
-_WORD: Final = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 _ASCII_WORD: Final = re.compile(r"[a-z0-9]+")
 _ACCENT: Final = re.compile("[\u0300-\u036f]")
 _UNSPACED: Final = re.compile(
@@ -26,12 +25,19 @@ _UNSPACED: Final = re.compile(
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese characters."""
 
 
+@cache
+def _word() -> re.Pattern[str]:
+    """A word of any script. It is large, and texts of ASCII do without it."""
+    marks = "".join(chr(code) for code in range(0x300, 0x2000) if unicodedata.category(chr(code)).startswith("M"))
+    return re.compile(rf"(?:[^\W_]|[{marks}])+")
+
+
 def words_of(text: str) -> set[str]:
     """The distinct words of a text."""
     if text.isascii():
         return {word[:MAX_WORD_CHARACTERS] for word in _ASCII_WORD.findall(text.lower())}
     found: set[str] = set()
-    for run in _WORD.findall(_folded(text)):
+    for run in _word().findall(_folded(text)):
         for part in _UNSPACED.split(run):
             if _UNSPACED.match(part):
                 found.update(part[start : start + 2] for start in range(len(part)))
@@ -43,7 +49,7 @@ def words_of(text: str) -> set[str]:
 def query_words(query: str) -> list[str]:
     """The words that a text must have, or begin to have, to be found; none for a query without letters and digits."""
     found: list[str] = []
-    for run in _WORD.findall(_folded(query[:MAX_QUERY_CHARACTERS])):
+    for run in _word().findall(_folded(query[:MAX_QUERY_CHARACTERS])):
         for part in _UNSPACED.split(run):
             if _UNSPACED.match(part):
                 found.extend(part[start : start + 2] for start in range(max(1, len(part) - 1)))

@@ -8,7 +8,6 @@ price = { input = 0.2, output = 0.8, cache_read = 0.02 }    # dollars for a mill
 """
 
 import difflib
-import tomllib
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -87,7 +86,7 @@ def _decoded(path: Path) -> Any:
         raise BadFacts("which is too large", allowed=f"at most {MAX_FILE_BYTES} bytes")
     is_json = path.suffix.lower() == ".json"
     try:
-        return msgspec.json.decode(data) if is_json else tomllib.loads(data.decode())
+        return (msgspec.json if is_json else msgspec.toml).decode(data)
     except (ValueError, RecursionError) as error:
         kind = "JSON" if is_json else "TOML"
         raise BadFacts(f"which is not {kind} ({error})", allowed=FILE_ALLOWED) from None
