@@ -66,7 +66,7 @@ async def read_messages(url: str) -> list[str]:
     options: Any = {"model": "claude-opus-4-5", "max_tokens": 4096, "tools": [tool]}
     options["thinking"] = {"type": "enabled", "budget_tokens": 2000}
     said: list[Any] = [{"role": "user", "content": WORK}]
-    kinds = []
+    kinds: list[str] = []
     async with anthropic.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="k", max_retries=0) as client:
         for _ in range(2):
             async with client.messages.stream(messages=said, **options) as stream:
@@ -82,7 +82,7 @@ async def read_responses(url: str) -> list[str]:
     tool: Any = {"type": "function", "name": "note", "parameters": {"type": "object"}, "strict": False}
     options: Any = {"model": "gpt-6", "store": False, "tools": [tool], "include": ["reasoning.encrypted_content"]}
     said: list[Any] = [{"role": "user", "content": WORK}]
-    kinds = []
+    kinds: list[str] = []
     async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0) as client:
         for _ in range(2):
             async with client.responses.stream(input=said, **options) as stream:
@@ -98,7 +98,7 @@ async def read_chat(url: str) -> list[str]:
     """The same by OpenAI's client, in chat completions."""
     tool: Any = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
     said: list[Any] = [{"role": "user", "content": WORK}]
-    kinds = []
+    kinds: list[str] = []
     async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0) as client:
         for _ in range(2):
             answer = await client.chat.completions.create(model="m", messages=said, tools=[tool])
@@ -128,7 +128,7 @@ async def test_a_long_session_is_killed_taken_over_and_followed_up_without_a_ref
 ) -> None:
     database = tmp_path / "holdfast.db"
     async with model_server(tmp_path) as url:
-        settings = {"model": model, "model_base_url": url, "model_wire": wire, "model_api_key": "k"}
+        settings: dict[str, Any] = {"model": model, "model_base_url": url, "model_wire": wire, "model_api_key": "k"}
         async with child_on(database, holds=["tool:stair"], **settings) as first:
             await first.ask("create", session="long")
             async with runtime_on(database, work=False) as runtime:
