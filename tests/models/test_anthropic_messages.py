@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.events.ids import ToolCallId
@@ -299,7 +300,17 @@ async def test_call_beyond_the_window_names_the_window() -> None:
     async with served(only(Reply(text="fine")), window=1_000) as (model, _):
         _, error = await failed_answer_of(model, asking("x" * 10_000))
         assert (error.code, error.window, error.retryable) == ("model_context_exceeded", 1_000, False)
-        assert text_of(await answer_of(model, asking())) == "fine"
+        known = msgspec.structs.replace(asking(), window=1_000)
+        assert text_of(await answer_of(model, known)) == "fine"
+
+
+async def test_answer_that_would_not_fit_is_refused_with_the_window_that_makes_it_fit() -> None:
+    async with served(only(Reply(text="fine")), window=10_000) as (model, _):
+        _, error = await failed_answer_of(model, asking("x" * 10_000))
+        assert (error.code, error.window) == ("model_context_exceeded", 10_000)
+        assert "exceed context limit: " in error.message
+        known = msgspec.structs.replace(asking("x" * 10_000), window=10_000)
+        assert text_of(await answer_of(model, known)) == "fine"
 
 
 @pytest.mark.parametrize(

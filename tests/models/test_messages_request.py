@@ -306,12 +306,30 @@ def test_effort_is_a_budget_where_the_model_takes_one() -> None:
         (ModelInfo(max_output=8_192), None, 8_192),
         (ModelInfo(max_output=8_192), 10_000, 8_192),
         (ModelInfo(max_output=128_000, window=1_000_000), None, 64_000),
-        (ModelInfo(window=10_000), None, 9_997),
-        (ModelInfo(window=100), None, 4_096),
+        (ModelInfo(window=10_000), None, 9_797),
+        (ModelInfo(window=100), None, 97),
     ],
 )
 def test_longest_answer_follows_from_the_model(info: ModelInfo, asked: int | None, expected: int) -> None:
     assert encoded(UserText("hi"), info=info, max_tokens=asked)["max_tokens"] == pytest.approx(expected, abs=30)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_tokens", "budget"),
+    [(1_000, 30_360, 16_000), (12_000, 19_360, 8_000), (20_000, 11_360, 4_000), (26_000, 5_360, 1_024)],
+)
+def test_answer_and_thinking_shrink_with_the_room_that_the_session_knows_of(
+    tokens: int, max_tokens: int, budget: int
+) -> None:
+    body = encoded(UserText("hi"), thinking=16_000, window=32_000, tokens=tokens)
+    assert (body["max_tokens"], body["thinking"]["budget_tokens"]) == (max_tokens, budget)
+    assert body["max_tokens"] + tokens < 32_000
+
+
+def test_answer_is_still_asked_for_in_a_window_that_is_full() -> None:
+    """The provider then says that the call is too long, and the session is compacted."""
+    assert encoded(UserText("hi"), window=32_000, tokens=31_900)["max_tokens"] == 4_000
+    assert encoded(UserText("hi"), window=200_000, tokens=200_000)["max_tokens"] == 4_096
 
 
 def test_answer_has_room_beside_its_thinking() -> None:

@@ -310,11 +310,18 @@ async def test_paused_answer_goes_on_when_what_came_is_sent_back() -> None:
 
 async def test_call_beyond_the_window_is_refused_with_the_window() -> None:
     async with served(only(Reply(text="fine")), window=100) as (client, _):
-        error = await refusal(client, [user(text("x" * 1000))])
+        error = await refusal(client, [user(text("x" * 1000))], max_tokens=20)
         assert isinstance(error, anthropic.BadRequestError)
         assert "prompt is too long: " in (error.api_message or "")
         assert " tokens > 100 maximum" in (error.api_message or "")
-        assert text_of(await ask(client)) == "fine"
+        assert text_of(await ask(client, max_tokens=20)) == "fine"
+
+
+async def test_longest_answer_has_to_fit_into_the_window_as_well() -> None:
+    async with served(only(Reply(text="fine")), window=100) as (client, _):
+        error = await refusal(client, max_tokens=100)
+        assert "input length and `max_tokens` exceed context limit: " in (error.api_message or "")
+        assert " + 100 > 100" in (error.api_message or "")
 
 
 LONG = "x" * 4000

@@ -18,8 +18,8 @@ class ModelPatience(msgspec.Struct, frozen=True, kw_only=True):
     """How long a call waits for its model."""
 
     first_byte_seconds: float = 600.0
-    """Until the answer begins: a local model may read a long conversation for minutes. The headers of a response are
-    not its beginning, because many servers send them before the model has read anything."""
+    """Until the answer begins: a local model may read a long conversation for minutes. Neither the headers of a
+    response nor the frames that open a stream are its beginning: many servers send them before the model reads."""
     silence_seconds: float = 120.0
     """Between two reads of an answer that has begun."""
 
@@ -42,6 +42,7 @@ class CallWait:
         self._patience = patience
         self._endpoint = endpoint
         self._first_byte_by = asyncio.get_running_loop().time() + patience.first_byte_seconds
+        self._has_bytes = False
         self._has_begun = False
 
     @asynccontextmanager
@@ -54,12 +55,19 @@ class CallWait:
         """The bytes that have arrived, or the next ones; empty at the end."""
         # A timer for each read would cost as much as decoding it.
         data = response.content.read_nowait(-1) or await self._limited(response.content.readany())
-        self._has_begun = self._has_begun or bool(data)
+        self._has_bytes = self._has_bytes or bool(data)
         return data
+
+    def begun(self) -> None:
+        """The bytes that were read last had a part of the answer: it has begun."""
+        self._has_begun = True
 
     async def _limited(self, work: Awaitable[T]) -> T:
         patience, has_begun = self._patience, self._has_begun
-        limit = asyncio.timeout(patience.silence_seconds) if has_begun else asyncio.timeout_at(self._first_byte_by)
+        silent_by = asyncio.get_running_loop().time() + patience.silence_seconds
+        # Signs of life before the answer, such as pings, may come for longer than the first byte is waited for.
+        until = self._first_byte_by if not self._has_bytes else max(self._first_byte_by, silent_by)
+        limit = asyncio.timeout_at(silent_by if has_begun else until)
         try:
             async with limit:
                 return await work

@@ -167,6 +167,7 @@ class HttpModel:
                     while not answer.over:
                         data = await waiting.read(response)
                         if chunks := answer.feed(data) if data else answer.end():
+                            waiting.begun()
                             yield self._priced(chunks)
                     await _reach_end(response)
                 next_body = answer.resume(body)

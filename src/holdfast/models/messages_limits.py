@@ -13,7 +13,13 @@ MOST_MAX_TOKENS: Final = 64_000
 """The longest answer that is asked for: the provider counts it toward the window before anything is written."""
 
 LEAST_MAX_TOKENS: Final = 4_096
-"""What is asked for in a window that is nearly full."""
+"""What is asked for in a window that is nearly full, unless that is much of the window."""
+
+LEAST_SHARE: Final = 8
+"""In a small window, this part of it is asked for instead."""
+
+MISSED_SHARE: Final = 50
+"""This part of the window is left free, for tokens that an estimate misses."""
 
 LEAST_BUDGET: Final = 1_024
 """The smallest thinking budget that the provider takes."""
@@ -49,8 +55,9 @@ def output_settings(
 ) -> dict[str, Any]:
     """The fields for the longest answer and the thinking. `sent_bytes` are what the call sends for the model to read;
     without `may_think` the provider would refuse a budget."""
-    limit = info.max_output or MOST_MAX_TOKENS
-    wanted = request.max_tokens or min(info.max_output or DEFAULT_MAX_TOKENS, MOST_MAX_TOKENS, _room(info, sent_bytes))
+    room = _room(request.window or info.window, max(request.tokens, sent_bytes // BYTES_PER_TOKEN))
+    limit = min(info.max_output or MOST_MAX_TOKENS, max(room, request.max_tokens or 0))
+    wanted = request.max_tokens or min(info.max_output or DEFAULT_MAX_TOKENS, MOST_MAX_TOKENS, limit)
     budget = _budget(request) if info.takes_thinking else None
     if budget == 0 and not _ALWAYS_THINKS.search(model.lower()):
         return {"max_tokens": min(wanted, limit), "thinking": {"type": "disabled"}}
@@ -61,6 +68,7 @@ def output_settings(
         # Without it, models that think by themselves show nothing of their thinking.
         thinking = {"type": "adaptive", "display": "summarized"}
         return {"max_tokens": min(wanted, limit), "thinking": thinking, "output_config": {"effort": effort}}
+    budget = _fitting(budget, room)
     longest = min(max(wanted, budget + ROOM_FOR_ANSWER), limit)
     budget = min(max(budget, LEAST_BUDGET), longest - min(ROOM_FOR_ANSWER, longest // 2))
     if budget < LEAST_BUDGET or not may_think:
@@ -74,6 +82,14 @@ def _budget(request: ModelRequest) -> int | None:
     return BUDGETS.get(request.reasoning_effort or "")
 
 
-def _room(info: ModelInfo, sent_bytes: int) -> int:
+def _fitting(budget: int, room: int) -> int:
+    """The budget, halved as often as it takes to leave the answer some room. It changes seldom: each time the provider
+    reads the conversation anew."""
+    while budget > LEAST_BUDGET and budget + ROOM_FOR_ANSWER > room:
+        budget = max(budget // 2, LEAST_BUDGET)
+    return budget
+
+
+def _room(window: int, sent_tokens: int) -> int:
     """What the window leaves for the answer, as far as it can be estimated."""
-    return max(info.window - sent_bytes // BYTES_PER_TOKEN, LEAST_MAX_TOKENS)
+    return max(window - sent_tokens - window // MISSED_SHARE, min(LEAST_MAX_TOKENS, window // LEAST_SHARE))

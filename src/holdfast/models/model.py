@@ -42,6 +42,10 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     mark there as well as at the last message. None: only at the last message."""
     marks_cache: bool = True
     """Whether to mark places for the provider's cache, and to send `cache_key`."""
+    window: int | None = None
+    """The model's window as its session found it out; None: as far as the session knows, it is that of `Model.info`."""
+    tokens: int = 0
+    """About how many tokens the call has, if its session knows that better than by the size; 0 if it does not."""
 
     def size(self) -> int:
         """The approximate number of characters to send."""

@@ -97,6 +97,7 @@ class ServedMessages:
             streams=call.stream,
             parts=tuple(_parts(call, system, [*turns, ("assistant", resumed)] if resumed else turns)),
             needs_marks=True,
+            max_tokens=call.max_tokens,
             may_pause=True,
             resumed=None if resumed is None else _said(resumed),
             shows_reasoning=(call.thinking or {}).get("type") != "disabled",
@@ -116,6 +117,9 @@ class ServedMessages:
         return b"event: error\ndata: %b\n\n" % to_bytes(self.error(refusal))
 
     def too_long(self, call: ServedCall, window: int) -> str:
+        if call.tokens <= window and call.max_tokens:
+            sizes = f"{call.tokens} + {call.max_tokens} > {window}"
+            return f"input length and `max_tokens` exceed context limit: {sizes}, decrease input length or `max_tokens`"
         return f"prompt is too long: {max(call.tokens, window + 1)} tokens > {window} maximum"
 
 

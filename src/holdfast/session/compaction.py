@@ -44,7 +44,7 @@ def compact(state: State, inputs: Inputs) -> Append | Summarise | None:
 
 def due(state: State, inputs: Inputs) -> CompactionTrigger | None:
     """Why a compaction should start now; None: none should."""
-    window = window_of(state, inputs)
+    window = window_of(state, inputs.window)
     if window is None or state.turn is None:
         return None
     if is_refused(state):
@@ -71,22 +71,22 @@ def must_wait(state: State, inputs: Inputs) -> bool:
     """Whether the next model call waits for the compaction that is under way."""
     if state.compaction is None:
         return False
-    window = window_of(state, inputs)
+    window = window_of(state, inputs.window)
     if is_refused(state) or window is None:
         return is_refused(state)
     return state.context_tokens(inputs.prompt_tokens) * 100 >= window * _wait_percent(state, inputs.bounds)
 
 
-def window_of(state: State, inputs: Inputs) -> int | None:
-    """The window of the session's model in tokens, as its provider named it or as it is known."""
-    if inputs.window is None:
+def window_of(state: State, known: int | None) -> int | None:
+    """The window of the session's model in tokens, as its provider named it or as it is `known`."""
+    if known is None:
         return None
-    return min(inputs.window, state.windows.get(state.model_now() or "", inputs.window))
+    return min(known, state.windows.get(state.model_now() or "", known))
 
 
 def room_for_conversation(state: State, inputs: Inputs) -> int:
     """The part of the window, in tokens, that the prompt leaves."""
-    return max(0, (window_of(state, inputs) or 0) - inputs.prompt_tokens)
+    return max(0, (window_of(state, inputs.window) or 0) - inputs.prompt_tokens)
 
 
 def given_up(state: State, error: CompactionError = "cancelled") -> list[Body]:
@@ -195,7 +195,7 @@ def _started(
         attempt=attempt,
         instructions=instructions,
         tokens=state.context_tokens(inputs.prompt_tokens),
-        window=window_of(state, inputs) or 0,
+        window=window_of(state, inputs.window) or 0,
     )
 
 

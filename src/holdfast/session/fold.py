@@ -447,7 +447,9 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
             current.failures_since_answer += 1
             if body.error_code == TOO_LONG:
                 current.too_long += 1
-                state.windows[state.model_now() or ""] = body.window or _window_below(state)
+                model = state.model_now() or ""
+                current.window_found = body.window is not None and body.window != state.windows.get(model)
+                state.windows[model] = body.window or _window_below(state)
             current.failure = CallFailure(
                 body.message_id,
                 body.attempt,

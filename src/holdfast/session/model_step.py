@@ -69,6 +69,8 @@ def _gives_up(state: State, current: Turn, bounds: Bounds) -> bool:
         return False  # The fall-back has not been asked yet.
     if failure.code == TOO_LONG and not compaction.is_refused(state):
         return False  # The context is shorter now.
+    if failure.code == TOO_LONG and current.window_found and current.too_long == 1:
+        return False  # Nothing can be left out, but the answer that is asked for can be shorter.
     too_long = (failure.retry_after_ms or 0) > bounds.max_retry_after_seconds * 1000
     return not failure.retryable or too_long or current.failures_since_answer >= bounds.max_model_attempts
 

@@ -293,6 +293,8 @@ class Turn(msgspec.Struct):
     """The model that the rest of the turn uses, because the first one can't be reached."""
     too_long: int = 0
     """How often the provider refused the current call as too long."""
+    window_found: bool = False
+    """The last of these refusals named another window than the session knew of."""
     shortened: int = 0
     """How many compactions took effect since the last answer."""
     notes: list[NoteReason] = []

@@ -18,6 +18,7 @@ from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
 from holdfast.models.model import Model, ModelRequest
+from holdfast.session import compaction
 from holdfast.session.actions import (
     Append,
     CallModel,
@@ -227,26 +228,29 @@ class TurnLoop:
 
     async def _start_compaction(self, current: Compaction) -> None:
         self._own_compaction = None
-        model = await self._compacting_model()
+        model, window = await self._compacting_model()
         work = summarise(
             self.session,
             current,
             model,
-            model_window=model.info.window,
+            model_window=window,
             inputs=lambda: self._inputs(frozenset()),
         )
         self._activities.start(COMPACTION, work)
 
-    async def _compacting_model(self) -> Model:
-        """The model that makes summaries: the configured one where a session uses the server's models, or its own."""
+    async def _compacting_model(self) -> tuple[Model, int]:
+        """The model that makes summaries, with its window: the configured one where a session uses the server's models,
+        or its own, whose window its provider may have named."""
         state = self.session.state
-        if self._compaction_model is None or state.provider is not None:
-            return await self._model()
-        try:
-            return await self._models(ModelChoice(key=self.session.key, name=self._compaction_model))
-        except ModelNotUsable as error:
-            log.warning("the model for summaries can't be used, the session's own is: %s", error)
-            return await self._model()
+        if self._compaction_model is not None and state.provider is None:
+            try:
+                model = await self._models(ModelChoice(key=self.session.key, name=self._compaction_model))
+            except ModelNotUsable as error:
+                log.warning("the model for summaries can't be used, the session's own is: %s", error)
+            else:
+                return model, model.info.window
+        model = await self._model()
+        return model, compaction.window_of(state, model.info.window) or model.info.window
 
     async def _drop_stale_compaction(self) -> None:
         """End the making of a summary that was given up, or whose part of the conversation was rewound."""
@@ -333,6 +337,8 @@ class TurnLoop:
             headers=self._headers(),
             cache_key=f"holdfast-{seed}",
             cache_anchor=anchor(state),
+            window=compaction.window_of(state, self._window),
+            tokens=state.context_tokens(self._prompt_tokens),
         )
         self._start(MODEL, call_model(self.session, call, model, request))
         self._consider_title()
