@@ -227,26 +227,28 @@ class TurnLoop:
 
     async def _start_compaction(self, current: Compaction) -> None:
         self._own_compaction = None
-        model = await self._compacting_model()
+        model, window = await self._compacting_model()
         work = summarise(
             self.session,
             current,
             model,
-            model_window=model.info.window,
+            model_window=window,
             inputs=lambda: self._inputs(frozenset()),
         )
         self._activities.start(COMPACTION, work)
 
-    async def _compacting_model(self) -> Model:
-        """The model that makes summaries: the configured one where a session uses the server's models, or its own."""
+    async def _compacting_model(self) -> tuple[Model, int]:
+        """The model that makes summaries: the configured one where a session uses the server's models, or its own. And
+        its window; that of the session's own model as its provider named it."""
         state = self.session.state
-        if self._compaction_model is None or state.provider is not None:
-            return await self._model()
-        try:
-            return await self._models(ModelChoice(key=self.session.key, name=self._compaction_model))
-        except ModelNotUsable as error:
-            log.warning("the model for summaries can't be used, the session's own is: %s", error)
-            return await self._model()
+        if self._compaction_model is not None and state.provider is None:
+            try:
+                model = await self._models(ModelChoice(key=self.session.key, name=self._compaction_model))
+                return model, model.info.window
+            except ModelNotUsable as error:
+                log.warning("the model for summaries can't be used, the session's own is: %s", error)
+        model = await self._model()
+        return model, state.windows.get(state.model_now() or "", model.info.window)
 
     async def _drop_stale_compaction(self) -> None:
         """End the making of a summary that was given up, or whose part of the conversation was rewound."""
