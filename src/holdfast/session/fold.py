@@ -447,6 +447,7 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
             current.failures_since_answer += 1
             if body.error_code == TOO_LONG:
                 current.too_long += 1
+                current.shortened = min(current.shortened, current.too_long - 1)  # It was not enough.
                 state.windows[state.model_now() or ""] = body.window or _window_below(state)
             current.failure = CallFailure(
                 body.message_id,
@@ -461,8 +462,8 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
             current.fallback = body.to_model
             current.failures_since_answer = 0
         case message.Usage():
-            if body.input_tokens:
-                state.size.count(body.input_tokens + (body.output_tokens or 0))
+            if body.input_tokens is not None and body.input_tokens > 0:
+                state.size.count(body.input_tokens + max(0, body.output_tokens or 0))
         case tool.ToolAttempted():
             if call := _call(state, body.tool_call_id):
                 call.attempts = body.attempt
