@@ -4,15 +4,16 @@ import msgspec
 import pytest
 
 from holdfast.events.body import Body
-from holdfast.events.compaction import CompactionEnded, CompactionStarted, CompactionTrigger
+from holdfast.events.compaction import CompactionEnded, CompactionStarted, CompactionTrigger, MessagePinned
 from holdfast.events.ids import CompactionId, MessageId, Position
 from holdfast.events.inbox import Compact
 from holdfast.events.message import Usage
+from holdfast.events.session import Truncated
 from holdfast.session.actions import Append, Release
 from holdfast.session.bounds import Bounds
 from holdfast.session.compaction import verbatim
 from holdfast.session.fold import MAX_VERBATIM, TOO_LONG
-from holdfast.session.state import Person, State, Turn
+from holdfast.session.state import Person, State, Turn, people_in
 from tests.session.logs import (
     TURN,
     after,
@@ -157,3 +158,15 @@ def test_a_refusal_after_a_compaction_of_the_same_call_starts_the_next_one_at_on
     started = started_by(state_of(*log, refused))
     assert started is not None
     assert started.trigger == "too_long"
+
+
+def test_a_pinned_message_that_the_model_got_again_outlives_a_rewind_to_before_its_pin() -> None:
+    first: list[Body] = [*begun("Never use tabs."), said(text("Yes.")), step_ended(1), turn_ended()]
+    log = [*first, *compacted(len(first)), *begun()[1:2], user("Go on.", id="u2"), step(1), said(text("Yes."), id="m2")]
+    log += [step_ended(1), turn_ended()]
+    pin = MessagePinned(message_id=MessageId("u1"), pinned=True, position=Position(3), content="Never use tabs.")
+    state = state_of(*log, pin, Truncated(kept=Position(len(first) + 2)))
+    assert state.pinned == ("u1",)
+    assert [person.text for person in people_in(state.history)] == ["Never use tabs."]
+    unsaid = state_of(*log, pin, Truncated(kept=Position(1)))
+    assert not list(people_in(unsaid.history))

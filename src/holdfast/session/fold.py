@@ -379,7 +379,7 @@ def _pinned(state: State, body: compaction.MessagePinned, position: Position) ->
     elif len(others) < MAX_PINNED:
         state.pinned = (*others, body.message_id)
         if body.position <= state.covered and not _is_kept(state, body.message_id):
-            _append(state, Person(position, body.content, message_id=body.message_id))
+            _append(state, Person(position, body.content, message_id=body.message_id, said_at=body.position))
 
 
 def _is_kept(state: State, message_id: MessageId) -> bool:
