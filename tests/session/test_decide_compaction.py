@@ -143,6 +143,14 @@ def test_a_usage_that_lies_does_not_start_a_compaction_at_every_step() -> None:
     assert started_by(state_of(*log)) is None
 
 
+def test_an_answer_that_took_several_calls_is_no_larger_context() -> None:
+    """A provider paused the answer: the figures of its calls are added up, and the context was read three times."""
+    use = Usage(message_id=MessageId("m1"), model="m", input_tokens=12_000, output_tokens=300, context_tokens=4_300)
+    state = state_of(*begun(TOKEN * 4_000), said(call()), use, result(), step_ended(1), step(2))
+    assert state.context_tokens(0) < 4_400
+    assert started_by(state) is None
+
+
 def test_a_request_to_compact_is_left_to_a_process_that_can_run_the_session() -> None:
     state = state_of(*begun(TOKEN * 100), said(text("Yes.")), step_ended(1), turn_ended())
     inbox = put(Compact(compaction_id=CompactionId("k1")))

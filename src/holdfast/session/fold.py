@@ -463,7 +463,7 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
             current.failures_since_answer = 0
         case message.Usage():
             if body.input_tokens is not None and body.input_tokens > 0:
-                state.size.count(body.input_tokens + max(0, body.output_tokens or 0))
+                state.size.count(body.context_tokens or body.input_tokens + max(0, body.output_tokens or 0))
         case tool.ToolAttempted():
             if call := _call(state, body.tool_call_id):
                 call.attempts = body.attempt
