@@ -3,17 +3,21 @@
 import msgspec
 import pytest
 
+from holdfast.events import message
 from holdfast.events.body import Body
 from holdfast.events.compaction import CompactionEnded, CompactionStarted, CompactionTrigger, MessagePinned
+from holdfast.events.context import UserText
 from holdfast.events.ids import CompactionId, MessageId, Position
 from holdfast.events.inbox import Compact
-from holdfast.events.message import Usage
+from holdfast.events.message import ReasoningBlock, Usage
 from holdfast.events.session import Truncated
-from holdfast.session.actions import Append, Release
+from holdfast.session.actions import Append, CallModel, Pause, Release
 from holdfast.session.bounds import Bounds
 from holdfast.session.compaction import verbatim
 from holdfast.session.fold import MAX_VERBATIM, TOO_LONG
-from holdfast.session.state import Person, State, Turn, people_in
+from holdfast.session.history import anchor, conversation
+from holdfast.session.inputs import COMPACTION
+from holdfast.session.state import ModelReply, Person, State, Turn, people_in
 from tests.session.logs import (
     TURN,
     after,
@@ -178,3 +182,38 @@ def test_a_pinned_message_that_the_model_got_again_outlives_a_rewind_to_before_i
     assert [person.text for person in people_in(state.history)] == ["Never use tabs."]
     unsaid = state_of(*log, pin, Truncated(kept=Position(1)))
     assert not list(people_in(unsaid.history))
+
+
+def under_way(log: list[Body]) -> State:
+    began = CompactionStarted(compaction_id=CompactionId("k1"), trigger="threshold", up_to=Position(5))
+    return state_of(*log, began)
+
+
+def test_a_call_waits_for_a_compaction_only_where_the_window_is_nearly_full() -> None:
+    roomy, full = (under_way(talked(question=tokens, answer=100)) for tokens in (8_500, 9_500))
+    assert isinstance(decided(roomy, deciding(window=WINDOW, running=[COMPACTION])), CallModel)
+    assert decided(full, deciding(window=WINDOW, running=[COMPACTION])) == Pause()
+
+
+def thought(id: str) -> Body:
+    reasoning = ReasoningBlock(text="Hm.", opaque="sealed")
+    blocks = (reasoning, call(f"c{id}"))
+    return message.AssistantMessage(message_id=MessageId(id), blocks=blocks, reasoning_source="m")
+
+
+def test_a_compaction_drops_the_reasoning_of_finished_turns_and_keeps_that_of_the_unfinished_one() -> None:
+    first = [*begun(), said(text("Yes.")), step_ended(1), turn_ended()]
+    second = [*begun()[1:2], user("And?", id="u2"), step(1), thought("m1"), result("cm1"), step_ended(1), turn_ended()]
+    third = [*begun()[1:2], user("Go on.", id="u3"), step(1), thought("m2"), result("cm2"), step_ended(1), step(2)]
+    state = state_of(*first, *second, *third, *compacted(len(first)))
+    replies = [item for item in state.history if isinstance(item, ModelReply)]
+    assert [bool(reply.reasoning) for reply in replies] == [False, True]
+
+
+def test_the_anchor_is_the_last_message_before_the_turn_also_after_a_summary() -> None:
+    first = [*begun("First."), said(text("Yes.")), step_ended(1), turn_ended()]
+    state = state_of(*first, *compacted(len(first), kept=(3,)), *begun()[1:2], user("Go on.", id="u2"), step(1))
+    count = anchor(state)
+    assert count is not None
+    sent = conversation(state.history, state.seed)
+    assert [part.text for part in sent[count:] if isinstance(part, UserText)] == ["Go on."]
