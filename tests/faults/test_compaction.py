@@ -1,5 +1,6 @@
 """A session that reaches the window of its model: the turn goes on, with a summary or without, and nothing is lost."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from holdfast.events.compaction import CompactionEnded, CompactionStarted
 from holdfast.events.context import UserText
 from holdfast.events.message import CallFailed
 from holdfast.models.info import UNKNOWN, ModelInfo
-from holdfast.models.model import Chunk, ModelRequest
+from holdfast.models.model import Chunk, ModelRequest, TextDelta
 from holdfast.models.scripted import Failure, Reply, Rule, Script, ScriptedModel
 from holdfast.models.summary_request import asks_for_summary
+from holdfast.turns import summary
 from tests.faults.world import bodies_of, endings_of, runtime_on
 
 pytestmark = pytest.mark.anyio
@@ -78,6 +80,8 @@ async def test_a_provider_that_refuses_a_call_as_too_long_costs_one_compaction_a
         started = await bodies_of(session, CompactionStarted)
         assert started[0].trigger == "too_long"
         assert "too_long" not in {body.trigger for body in started[1:]}
+        ended = await bodies_of(session, CompactionEnded)
+        assert {body.method for body in ended} == {"summary"}, "a summary keeps to the window that the provider named"
         assert await endings_of(session) == ["completed"] * 20
 
 
@@ -103,3 +107,41 @@ async def test_a_context_that_can_not_be_summarised_is_cut_and_the_turn_goes_on(
         assert await endings_of(session) == ["completed"] * 20
     for number, request in enumerate(model.asked):
         assert f"Planted sentence {number}:" in request.messages[-1].text
+
+
+class Silent(Recorder):
+    """A model that never says a word of a summary, or never ends one."""
+
+    def __init__(self, script: Script, *, endless: bool = False) -> None:
+        super().__init__(script)
+        self.endless = endless
+        self.summaries = 0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        if asks_for_summary(request.messages):
+            self.summaries += 1
+            while True:
+                if self.endless:
+                    yield [TextDelta("and so on " * 100)]
+                    await asyncio.sleep(0)
+                else:
+                    await asyncio.Event().wait()
+        async for chunks in super().stream(request):
+            yield chunks
+
+
+@pytest.mark.parametrize("endless", [False, True])
+async def test_a_summary_that_does_not_end_is_given_up_once_for_all(
+    database: Path, monkeypatch: pytest.MonkeyPatch, endless: bool
+) -> None:
+    """All tries at one summary share one time: at the wall the turn waits for them."""
+    model = Silent(Script((Rule((Reply(text="So be it. " * 80),)),), window=WINDOW), endless=endless)
+    monkeypatch.setattr(summary, "SUMMARY_SECONDS", 60.0 if endless else 0.05)
+    async with runtime_on(database, model) as runtime:
+        session = await runtime.session("long")
+        number = 0
+        while not (ended := await bodies_of(session, CompactionEnded)):
+            assert (await session.run(words(number))).text.startswith("So be it.")
+            number += 1
+        assert (await session.run(words(number))).text.startswith("So be it.")
+        assert (model.summaries, ended[0].error) == (1, "too_long" if endless else "failed")

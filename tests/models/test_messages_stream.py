@@ -424,7 +424,7 @@ def test_paused_answer_goes_on_with_what_came() -> None:
     assert stream.resume(BODY) is None
     assert text_of(chunks) == "one two"
     assert tool_calls_of(chunks) == [("a", "look", "")]
-    assert usage_of(chunks) == TokenUsage(input_tokens=30, output_tokens=12)
+    assert usage_of(chunks) == TokenUsage(input_tokens=30, output_tokens=12, context_tokens=27)
     assert finish_of(chunks) == "tool_calls"
 
 
@@ -452,7 +452,7 @@ def test_answer_is_continued_so_many_times_and_not_more_often() -> None:
     assert stream.resume(BODY) is None
     assert text_of(chunks) == "a" * (MAX_RESUMPTIONS + 1)
     assert finish_of(chunks) == "other"
-    assert usage_of(chunks) == TokenUsage(input_tokens=11, output_tokens=55)
+    assert usage_of(chunks) == TokenUsage(input_tokens=11, output_tokens=55, context_tokens=6)
 
 
 def test_answer_that_is_too_much_to_keep_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,9 @@ class Usage(Body, frozen=True, tag="assistant.usage"):
     cost_microdollars: int | None = None
     attempt: int = 1
     duration_ms: int = 0
+    context_tokens: int | None = None
+    """The size of the context after the answer, if that is not the sum of input and output: the provider paused the
+    answer, and several calls were made for it."""
 
 
 class CallFailed(Body, frozen=True, tag="model.call_failure"):

@@ -90,7 +90,13 @@ def token_usage(usages: list[MessageUsage]) -> TokenUsage:
         cache_read_tokens=_sum(usages, "cache_read_input_tokens"),
         cache_write_tokens=_sum(usages, "cache_creation_input_tokens"),
         reasoning_tokens=_reasoning(usages),
+        context_tokens=_context(usages[-1:]) if len(usages) > 1 else None,
     )
+
+
+def _context(last: list[MessageUsage]) -> int | None:
+    """The input and output of the last call."""
+    return _sum(last, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 
 
 def _sum(usages: list[MessageUsage], required: str, *more: str) -> int | None:

@@ -101,6 +101,8 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `input_tokens` that was written into the provider's cache."""
     reasoning_tokens: int | None = None
     cost_microdollars: int | None = None
+    context_tokens: int | None = None
+    """Input and output of the last call, if the answer took several, whose figures are added up above."""
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -30,6 +30,9 @@ MAX_PROMPT_SHARE: Final = 0.7
 be shortened at every step, and gain nothing."""
 TIGHTER: Final = 4
 """Each compaction of the same call keeps a newest part that is smaller by this factor."""
+MIN_GAIN_SHARE: Final = 0.1
+"""A compaction that leaves out less of the room for the conversation waits until there is more to leave out, or until
+the provider refuses a call: where little but messages that stay fills the window, there would be one at every step."""
 
 
 def compact(state: State, inputs: Inputs) -> Append | Summarise | None:
@@ -115,6 +118,8 @@ def requested(state: State, inputs: Inputs) -> Append | None:
     """Promote the first request of a person to compact, or to cancel a compaction."""
     for item in inputs.inbox:
         match item.item:
+            case Compact() if not inputs.eligible:
+                continue  # It is for a process that can ask the session's model.
             case Compact() as wanted:
                 return _by_hand(state, inputs, item, wanted)
             case CancelCompaction(only_manual=only_manual):
@@ -167,7 +172,7 @@ def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append |
     assert state.turn is not None
     tail = room_for_conversation(state, inputs) * inputs.bounds.compaction_tail_percent // 100
     tail //= TIGHTER**state.turn.shortened
-    up_to = cut_position(state, tail)
+    up_to = _refused_up_to(state, inputs, tail) if trigger == "too_long" else _gaining_up_to(state, inputs, tail)
     if up_to is None:
         return None
     started = _started(state, inputs, inputs.id_of(CompactionId), trigger, up_to)
@@ -176,6 +181,38 @@ def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append |
         left_out = ended(state, inputs, current, "", error="failed", message="A summary failed a moment ago.")
         return Append(events=[started, left_out])
     return Append(events=[started])
+
+
+def _gaining_up_to(state: State, inputs: Inputs, tail: int) -> Position | None:
+    """Where to cut so that enough is gained."""
+    up_to = cut_position(state, tail)
+    if up_to is None:
+        return None
+    room = room_for_conversation(state, inputs)
+    kept = set(verbatim(state, up_to, inputs.bounds, room))
+    before = (item for item in state.history if item.position <= up_to and not isinstance(item, Summary))
+    gained = sum(item.tokens() for item in before if item.position not in kept)
+    return up_to if gained >= room * MIN_GAIN_SHARE else None
+
+
+def _refused_up_to(state: State, inputs: Inputs, tail: int) -> Position | None:
+    """Where to cut so that anything is left out: the provider counts more tokens than the estimate, for which all of it
+    may be the newest part. A summary that is too large for this window is left out as well, for a new one."""
+    while (up_to := cut_position(state, tail)) is None and tail > 0:
+        tail //= TIGHTER
+    summary = state.summary()
+    if up_to is None and summary is not None and _is_too_large(state, inputs, summary):
+        after = state.history[1].position - 1 if len(state.history) > 1 else state.head
+        up_to = Position(after) if after > summary.position else None
+    return up_to
+
+
+def _is_too_large(state: State, inputs: Inputs, summary: Summary) -> bool:
+    """Whether a summary made now would be smaller, because the model has a smaller window than the one of then."""
+    up_to, room = summary.position, room_for_conversation(state, inputs)
+    kept = verbatim(state, up_to, inputs.bounds, room)
+    longest = summary_tokens(inputs.bounds, window_of(state, inputs) or 0)
+    return len(kept) < len(summary.people) or tokens_of((summary.text,)) > 2 * longest
 
 
 def _started(
@@ -230,16 +267,17 @@ def verbatim(state: State, up_to: Position, bounds: Bounds, room: int) -> tuple[
     pinned ones, and the newest up to a budget."""
     covered = [person for person in people_in(state.history) if person.position <= up_to]
     always = [person for person in covered if person.message_id in state.pinned or _is_current(state, person)]
+    always = always[-MAX_VERBATIM:]
     left = min(bounds.max_verbatim_tokens, int(room * VERBATIM_SHARE)) - sum(person.tokens() for person in always)
     kept = {person.position for person in always}
     for person in reversed(covered):
         if person.position in kept:
             continue
         left -= person.tokens()
-        if left < 0:
+        if left < 0 or len(kept) == MAX_VERBATIM:
             break
         kept.add(person.position)
-    return tuple(sorted(sorted(kept, reverse=True)[:MAX_VERBATIM]))
+    return tuple(sorted(kept))
 
 
 def ended(

@@ -379,7 +379,7 @@ def _pinned(state: State, body: compaction.MessagePinned, position: Position) ->
     elif len(others) < MAX_PINNED:
         state.pinned = (*others, body.message_id)
         if body.position <= state.covered and not _is_kept(state, body.message_id):
-            _append(state, Person(position, body.content, message_id=body.message_id))
+            _append(state, Person(position, body.content, message_id=body.message_id, said_at=body.position))
 
 
 def _is_kept(state: State, message_id: MessageId) -> bool:
@@ -449,6 +449,7 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
                 current.too_long += 1
                 model = state.model_now() or ""
                 current.window_found = body.window is not None and body.window != state.windows.get(model)
+                current.shortened = min(current.shortened, current.too_long - 1)  # It was not enough.
                 state.windows[model] = body.window or _window_below(state)
             current.failure = CallFailure(
                 body.message_id,
@@ -463,8 +464,8 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
             current.fallback = body.to_model
             current.failures_since_answer = 0
         case message.Usage():
-            if body.input_tokens:
-                state.size.count(body.input_tokens + (body.output_tokens or 0))
+            if body.input_tokens is not None and body.input_tokens > 0:
+                state.size.count(body.context_tokens or body.input_tokens + max(0, body.output_tokens or 0))
         case tool.ToolAttempted():
             if call := _call(state, body.tool_call_id):
                 call.attempts = body.attempt

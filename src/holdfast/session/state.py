@@ -140,6 +140,9 @@ class Person(msgspec.Struct, tag="person", gc=False):
     images: tuple[Image, ...] = ()
     images_at: Position | None = None
     message_id: MessageId = MessageId("")
+    said_at: Position | None = None
+    """For a pinned message that the model gets again: the position where the person said it. A rewind to a later
+    position keeps the message."""
 
     def tokens(self) -> int:
         return tokens_of((self.added, self.text), len(self.images))
@@ -215,9 +218,12 @@ def people_in(items: Iterable[HistoryItem]) -> Iterator[Person]:
 
 
 def outlives(item: HistoryItem, kept: Position) -> bool:
-    """Whether an item survives a rewind to `kept`: items up to there do, and news of tasks that started up to there."""
+    """Whether an item survives a rewind to `kept`: items up to there do, news of tasks that started up to there, and
+    pinned messages that were said up to there."""
     if isinstance(item, Note) and item.task_started is not None:
         return item.task_started <= kept
+    if isinstance(item, Person) and item.said_at is not None:
+        return item.said_at <= kept
     return item.position <= kept
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.events import session, turn
 from holdfast.events.body import Body
 from holdfast.events.ids import MessageId, TurnId
-from holdfast.events.inbox import InboxItem, Message
+from holdfast.events.inbox import Compact, InboxItem, Message
 from holdfast.events.message import Delivery
 from holdfast.session import intake
 from holdfast.session.actions import Append, Promoted, Release
@@ -127,7 +127,8 @@ def leave_to_another(state: State, inputs: Inputs) -> Append | Release:
     has_message = bool(intake.waiting_messages(state, inputs))
     if state.turn is None and has_message and not state.no_worker_noted:
         return Append(events=[session.SessionInfo(info_type=NO_WORKER, message=NO_WORKER_LINE)])
-    if state.turn is None and not has_message and state.compaction is None and isinstance(wake(state, inputs), Release):
+    compacts = state.compaction is not None or any(isinstance(item.item, Compact) for item in inputs.inbox)
+    if state.turn is None and not has_message and not compacts and isinstance(wake(state, inputs), Release):
         return Release()  # Nothing waits for another process either: left runnable, it would count as a turn in line.
     return Release(for_another=True)
 

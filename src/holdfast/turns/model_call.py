@@ -202,6 +202,7 @@ def _message_events(answer: AnswerBuffer, model: Model, duration_ms: int) -> lis
             cost_microdollars=usage.cost_microdollars if usage else None,
             attempt=answer.attempt,
             duration_ms=duration_ms,
+            context_tokens=usage.context_tokens if usage else None,
         ),
         *(_started(block) for block in answer.calls()),
     ]

@@ -20,6 +20,7 @@ from holdfast.models.model import Model, ModelError, ModelRequest, TextDelta, To
 from holdfast.models.summary_request import summary_request
 from holdfast.session import compaction
 from holdfast.session.actions import Append
+from holdfast.session.fold import TOO_LONG
 from holdfast.session.inputs import Inputs
 from holdfast.session.passages import Passages
 from holdfast.session.state import Compaction, State
@@ -36,8 +37,11 @@ tokens that the estimate misses."""
 EVENTS_AT_ONCE: Final = 100
 """How many events are read at a time, from the newest backwards."""
 
-CALL_SECONDS: Final = 600.0
-"""A summary that takes longer has failed."""
+SUMMARY_SECONDS: Final = 600.0
+"""A summary that takes longer, with all tries at its call, has failed: a turn may be waiting for it."""
+
+CHARACTERS_PER_TOKEN: Final = 8
+"""More than any text has. A model that goes on beyond the tokens it was given is cut off."""
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,8 @@ class MadeSummary(msgspec.Struct, kw_only=True):
     text: str = ""
     usage: TokenUsage | None = None
     error: str = ""
+    is_cut_off: bool = False
+    """The model went on beyond all bounds."""
 
 
 async def summarise(
@@ -88,30 +94,38 @@ def _judged(made: MadeSummary, replaced: int) -> tuple[str, CompactionError, str
         return "", "failed", made.error
     if not text:
         return "", "empty", "The model gave no summary."
+    if made.is_cut_off:
+        return "", "too_long", "The summary is much longer than it may be."
     if tokens_in(text) >= replaced:
         return "", "too_long", "The summary is no shorter than what it would replace."
     return text, "", ""
 
 
 async def _ask(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
-    """Call the model, again after a passing failure. A refusal as too long halves the transcript."""
-    share, failure = TRANSCRIPT_SHARE, ""
+    try:
+        async with asyncio.timeout(SUMMARY_SECONDS):
+            return await _try(session, current, model, window)
+    except TimeoutError:
+        return MadeSummary(error=f"The summary took longer than {SUMMARY_SECONDS:.0f} seconds.")
+
+
+async def _try(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
+    """Call the model, again after a passing failure. A refusal as too long shortens the transcript: to the window that
+    the provider names, or to a half."""
+    failure = ""
     for attempt in range(session.bounds.max_compaction_attempts):
         if attempt:
             await session.clock.sleep(session.bounds.backoff_seconds * 2.0 ** (attempt - 1) * random.uniform(1.0, 1.25))
-        request = await _request(session, current, int(window * share), window)
+        request = await _request(session, current, window)
         made = MadeSummary()
         try:
-            async with asyncio.timeout(CALL_SECONDS):
-                await _receive(model, request, made)
+            await _receive(model, request, made)
         except ModelError as error:
             failure = error.message
-            if error.code == "model_context_exceeded":
-                share /= 2
+            if error.code == TOO_LONG:
+                window = min(window // 2, error.window or window)
             elif not error.retryable:
                 break
-        except TimeoutError:
-            failure = f"The summary took longer than {CALL_SECONDS:.0f} seconds."
         except Exception as error:
             log.warning("no summary of session %s could be made: %s", session.key.session, type(error).__name__)
             failure = f"{model.name} failed: {type(error).__name__}"
@@ -124,18 +138,23 @@ async def _ask(session: HeldSession, current: Compaction, model: Model, window: 
 async def _receive(model: Model, request: ModelRequest, made: MadeSummary) -> None:
     async with contextlib.aclosing(model.stream(request)) as stream:
         pieces: list[str] = []
+        left = (request.max_tokens or 0) * CHARACTERS_PER_TOKEN
         async for chunks in stream:
             for chunk in chunks:
                 if isinstance(chunk, TextDelta):
                     pieces.append(chunk.text)
+                    left -= len(chunk.text)
                 elif isinstance(chunk, TokenUsage):
                     made.usage = chunk
+            if left < 0:
+                made.is_cut_off = True
+                break
     made.text = "".join(pieces)
 
 
-async def _request(session: HeldSession, current: Compaction, tokens: int, window: int) -> ModelRequest:
+async def _request(session: HeldSession, current: Compaction, window: int) -> ModelRequest:
     state = session.state
-    passages = Passages(current.up_to, tokens, state.seed)
+    passages = Passages(current.up_to, int(window * TRANSCRIPT_SHARE), state.seed)
     await _fill(session.store, session, passages)
     summary = state.summary()
     return summary_request(

@@ -30,8 +30,8 @@ class ContextMeter:
             case message.UserMessage() | message.AssistantMessage() | message.Noted() | tool.ToolCompleted():
                 if self._counted_to is not None and event.position > self._counted_to:
                     self._messages += 1
-            case message.Usage(input_tokens=int(given), output_tokens=answered) if given:
-                return await self._measured(given + (answered or 0))
+            case message.Usage(input_tokens=int(given), output_tokens=answered, context_tokens=size) if given:
+                return await self._measured(size or given + (answered or 0))
             case _:
                 pass
         return None
