@@ -2,12 +2,12 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.app import Runtime
-from holdfast.config import load
 from holdfast.events.compaction import CompactionEnded
 from holdfast.events.event import Event
 from holdfast.events.message import UserMessage
@@ -15,7 +15,7 @@ from holdfast.events.tool import ToolCompleted, ToolStarted
 from holdfast.events.turn import TurnEnded
 from proof.long_talk.child import CALLS, EFFECTS, LAST_CALL, RecordedCall
 from proof.long_talk.script import FOUND, NOTED, SESSION, groups, is_planted, key_word, look_for, planted
-from proof.long_talk.talk import Talk, file_of
+from proof.long_talk.talk import Talk
 
 
 class Seen(msgspec.Struct):
@@ -30,17 +30,28 @@ class Seen(msgspec.Struct):
 class Audit:
     """The checks of one talk. They add to its violations."""
 
-    def __init__(self, talk: Talk, chance: random.Random) -> None:
+    def __init__(self, talk: Talk, reader: Runtime, chance: random.Random) -> None:
+        """`reader` is a runtime on the same database that runs no sessions."""
         self.seen = Seen()
         self._talk = talk
+        self._reader = reader
         self._chance = chance
-        self._settings: Any = None
+        self._settings: Mapping[str, Any] = {}
         self._calls_read = 0
         self._number = 0
+        self._covers = 0
+        self._known: list[Event] = []
 
     async def begin(self) -> None:
         """Note what must hold to the end."""
         self._settings = await self._talk.ask("settings")
+
+    async def after_turn(self, turns: int) -> None:
+        """A look at the last call: after each compaction, before the next one covers what this one may have lost."""
+        call, texts = self._last_call()
+        if call.covers != self._covers:
+            self._covers = call.covers
+            self._check_sentences(turns, await self._log(), call, texts)
 
     async def check(self, turns: int, *, lookups: int | None) -> None:
         """After so many turns: every sentence is sent word for word or covered, every gate holds, and `recall` finds
@@ -48,7 +59,7 @@ class Audit:
         self._number += 1
         await self._talk.say(f"audit-{self._number}", f"Audit {self._number}. Please note it.", answer=NOTED)
         log = await self._log()
-        self._check_sentences(turns, log)
+        self._check_sentences(turns, log, *self._last_call())
         await self._check_gates()
         found = groups(turns)
         chosen = found if lookups is None else self._chance.sample(found, min(lookups, len(found)))
@@ -67,8 +78,11 @@ class Audit:
         if self.seen.compactions < min_compactions:
             self._talk.violate(f"only {self.seen.compactions} compactions, and not {min_compactions}")
 
-    def _check_sentences(self, turns: int, log: list[Event]) -> None:
-        call, texts = file_of(self._talk.folder, LAST_CALL, tuple[RecordedCall, tuple[str, ...]])
+    def _last_call(self) -> tuple[RecordedCall, tuple[str, ...]]:
+        content = (self._talk.folder / LAST_CALL).read_bytes()
+        return msgspec.json.decode(content, type=tuple[RecordedCall, tuple[str, ...]])
+
+    def _check_sentences(self, turns: int, log: list[Event], call: RecordedCall, texts: tuple[str, ...]) -> None:
         context = "\n".join(texts)
         places = {str(event.body.message_id): event.position for event in log if isinstance(event.body, UserMessage)}
         ended = [event.body for event in log if isinstance(event.body, CompactionEnded) and event.body.success]
@@ -96,8 +110,9 @@ class Audit:
                 break
         self._calls_read = len(lines)
         now = await self._talk.ask("settings")
-        if now != self._settings:
-            self._talk.violate(f"mode, dry run and rules were {self._settings}, and are {now}")
+        changed = [name for name in self._settings if now[name] != self._settings[name]]
+        if changed:
+            self._talk.violate(f"these are not as they were at the start: {', '.join(changed)}")
         if (self._talk.folder / EFFECTS).exists():
             self._talk.violate("a tool took effect in a dry run")
 
@@ -116,10 +131,11 @@ class Audit:
                 self._talk.violate(f"recall does not find sentence {turn}, at position {place}")
 
     async def _log(self) -> list[Event]:
-        config = load({}, self._talk.environ)
-        async with Runtime(config=config, environ=self._talk.environ, work=False) as runtime:
-            readings = runtime.open(SESSION).events(follow=False)
-            return [reading async for reading in readings if isinstance(reading, Event)]
+        """The whole log. What was read before is kept."""
+        after = self._known[-1].position if self._known else 0
+        readings = self._reader.open(SESSION).events(str(after), follow=False)
+        self._known += [reading async for reading in readings if isinstance(reading, Event)]
+        return list(self._known)
 
 
 def _lookups(events: list[Event]) -> dict[int, list[str]]:

@@ -27,6 +27,8 @@ from typing import Final, get_args
 import asyncpg
 import msgspec
 
+from holdfast.app import Runtime
+from holdfast.config import load
 from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
 from proof.crash.trial import Database
@@ -62,14 +64,16 @@ class Played(msgspec.Struct):
 async def play(setup: Setup, database: str, *, kills: int, seed: int, progress: bool = True) -> Played:
     """One session, from its first turn to the last check. With a defect it ends at the first violation."""
     chance = random.Random(f"{seed} long talk")
-    talk = Talk(setup, setting_of(database, Path(setup.folder)), chance)
-    audit = Audit(talk, chance)
-    try:
-        await _play(talk, audit, plan_kills(setup.turns, kills, chance), progress=progress)
-    except (Refused, Stuck) as failed:
-        talk.violate(f"after {len(talk.said)} messages: {failed}")
-    finally:
-        await talk.end()
+    environ = setting_of(database, Path(setup.folder))
+    talk = Talk(setup, environ, chance)
+    async with Runtime(config=load({}, environ), environ=environ, work=False) as reader:
+        audit = Audit(talk, reader, chance)
+        try:
+            await _play(talk, audit, plan_kills(setup.turns, kills, chance), progress=progress)
+        except (Refused, Stuck) as failed:
+            talk.violate(f"after {len(talk.said)} messages: {failed}")
+        finally:
+            await talk.end()
     return Played(setup.turns, talk.kills, talk.kills_at_summary, audit.seen, tuple(talk.violations))
 
 
@@ -83,6 +87,7 @@ async def _play(talk: Talk, audit: Audit, kills: dict[int, Kill], *, progress: b
         await talk.say(message_id, words(turn), answer=answer, kill=kills.get(turn, ""))
         if is_gated(turn) and not talk.was_denied(message_id):
             talk.violate(f"no permission was asked for in turn {turn}")
+        await audit.after_turn(turn + 1)
         if (turn + 1) % BLOCK == 0 and turn + 1 < turns:
             await audit.check(turn + 1, lookups=LOOKUPS)
             if progress:

@@ -117,7 +117,13 @@ class Commands:
         folded = await fold_loaded(self._runtime.store, loaded) if loaded is not None else None
         assert folded is not None
         state = folded.state
-        kept = (state.mode, state.dry_run, tuple(state.allow), state.tools, state.client_tools)
+        kept = {
+            "mode": state.mode,
+            "dry run": state.dry_run,
+            "rules": state.allow,
+            "tools": state.tools,
+            "client tools": state.client_tools,
+        }
         return msgspec.to_builtins(kept)
 
     @property

@@ -115,27 +115,34 @@ def _compact_once() -> None:
 
 
 def _acknowledge_first() -> None:
-    """A message is acknowledged, and written a moment later."""
-    written: set[asyncio.Future[Any]] = set()
+    """A message is acknowledged, and known to this process; it is written a moment later."""
+    for store in (SqliteStore, PostgresStore):
+        _put_late(store)
 
-    def late(store: type[SqliteStore] | type[PostgresStore]) -> None:
-        put: Callable[..., Any] = store.put
 
-        async def write(*given: Any, **more: Any) -> None:
-            await asyncio.sleep(LATE_SECONDS)
-            await put(*given, **more)
+def _put_late(store: type[SqliteStore] | type[PostgresStore]) -> None:
+    put: Callable[..., Any] = store.put
+    receipt: Callable[..., Any] = store.receipt
+    pending: dict[str, InboxItem] = {}
+    writing: set[asyncio.Future[None]] = set()
 
-        async def put_later(self: Any, key: Any, item: Item, *, item_key: str, **rest: Any) -> Accepted | Refused:
-            written.add(asyncio.ensure_future(write(self, key, item, item_key=item_key, **rest)))
-            receipt = InboxItem(
-                sequence=0, key=item_key, state="accepted", outcome="", accepted_at=0, while_running=False, item=item
-            )
-            return Accepted(receipt)
+    async def write(item_key: str, *given: Any, **more: Any) -> None:
+        await asyncio.sleep(LATE_SECONDS)
+        await put(*given, item_key=item_key, **more)
+        del pending[item_key]
 
-        replace(store, "put", put_later)
+    async def put_later(self: Any, key: Any, item: Item, *, item_key: str, **rest: Any) -> Accepted | Refused:
+        pending[item_key] = InboxItem(
+            sequence=0, key=item_key, state="accepted", outcome="", accepted_at=0, while_running=False, item=item
+        )
+        writing.add(asyncio.ensure_future(write(item_key, self, key, item, **rest)))
+        return Accepted(pending[item_key])
 
-    late(SqliteStore)
-    late(PostgresStore)
+    async def receipt_or_pending(self: Any, key: Any, item_key: str) -> Any:
+        return pending.get(item_key) or await receipt(self, key, item_key)
+
+    replace(store, "put", put_later)
+    replace(store, "receipt", receipt_or_pending)
 
 
 DEFECTS: Final = (

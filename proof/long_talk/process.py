@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,8 +94,10 @@ class Child:
         await self._process.wait()
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """Not by the method of the process: it may take the exit status away from the loop."""
+        if not self._reading.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
-
 from proof.long_talk.child import Setup
 from proof.long_talk.process import Child, Died, Refused
 from proof.long_talk.script import PUBLISH
@@ -172,9 +170,3 @@ def setting_of(database: str, folder: Path) -> dict[str, str]:
         "lease_margin_seconds": 0.4,
     }
     return {f"HOLDFAST_{name.upper()}": str(value) for name, value in settings.items()}
-
-
-def file_of(folder: Path, name: str, kind: Any) -> Any:
-    """What a process wrote last; None if it wrote nothing."""
-    path = folder / name
-    return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else None
