@@ -132,7 +132,7 @@ def _new_database(server: PostgresServer, name: str) -> str:
 
 def _setup(scratch: Path, number: int, turns: int, defect: str = "") -> Setup:
     folder = scratch / f"talk-{number}"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     return Setup(folder=str(folder), turns=turns, defect=defect)
 
 
