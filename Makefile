@@ -22,7 +22,7 @@ ifeq ($(strip $(HOME)),)
 export HOME := $(CURDIR)/$(VENV)/home
 endif
 
-.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut simulate simulate-stores simulate-control chaos fuzz verify bench docs page screenshots clean
+.PHONY: help run chat story demo test check crash crash-postgresql crash-control power-cut long-talk simulate simulate-stores simulate-control chaos fuzz verify bench docs page screenshots clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,12 @@ power-cut: $(TEST_READY) ## Cut the power 1000 times (PostgreSQL: 200), forget w
 	@$(PLAIN) $(BIN)/python -m proof.power_cut --control
 	@$(PLAIN) $(BIN)/python -m proof.power_cut --database postgresql --cuts 200
 	@$(PLAIN) $(BIN)/python -m proof.power_cut --database postgresql --control
+
+long-talk: $(TEST_READY) ## Talk to one session for TURNS (1000), KILLS (25) of its process, on both stores; plant defects of compaction
+	@$(PLAIN) $(BIN)/python -m proof.long_talk --turns $(or $(TURNS),1000) --kills $(or $(KILLS),25)
+	@$(PLAIN) $(BIN)/python -m proof.long_talk --turns $(or $(TURNS),1000) --kills $(or $(KILLS),25) --database postgresql
+	@$(PLAIN) $(BIN)/python -m proof.long_talk --control
+	@$(PLAIN) $(BIN)/python -m proof.long_talk --control --database postgresql
 
 chaos: $(TEST_READY) ## Break a cluster for ten minutes (PostgreSQL, Valkey, workers, servers) and look for what was lost
 	@$(PLAIN) $(BIN)/python -m proof.chaos --minutes 10 --sessions 200

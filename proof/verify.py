@@ -44,6 +44,7 @@ TARGETS: Final = (
     "crash-postgresql",
     "crash-control",
     "power-cut",
+    "long-talk",
     "simulate",
     "simulate-stores",
     "simulate-control",

@@ -211,7 +211,7 @@ def _is_too_large(state: State, inputs: Inputs, summary: Summary) -> bool:
     """Whether a summary made now would be smaller, because the model has a smaller window than the one of then."""
     up_to, room = summary.position, room_for_conversation(state, inputs)
     kept = verbatim(state, up_to, inputs.bounds, room)
-    longest = summary_tokens(inputs.bounds, window_of(state, inputs) or 0)
+    longest = summary_tokens(inputs.bounds, window_of(state, inputs.window) or 0)
     return len(kept) < len(summary.people) or tokens_of((summary.text,)) > 2 * longest
 
 

@@ -1,0 +1,1 @@
+"""One session that outgrows its model's window again and again, while its process is killed: nothing is forgotten."""
