@@ -10,7 +10,7 @@ from holdfast.events.context import UserText
 from holdfast.events.ids import CompactionId, MessageId, Position
 from holdfast.events.inbox import Compact
 from holdfast.events.message import ReasoningBlock, Usage
-from holdfast.events.session import Truncated
+from holdfast.events.session import ModeChanged, Truncated
 from holdfast.session.actions import Append, CallModel, Pause, Release
 from holdfast.session.bounds import Bounds
 from holdfast.session.compaction import verbatim
@@ -27,12 +27,14 @@ from tests.session.logs import (
     deciding,
     failed,
     kinds,
+    plain_context,
     put,
     result,
     said,
     state_of,
     step,
     step_ended,
+    task_started,
     text,
     turn_ended,
     user,
@@ -241,3 +243,12 @@ def test_a_compaction_that_killed_its_processes_is_given_up_after_so_many() -> N
         state = after(state, written)
     assert kinds_seen == ["CompactionStarted"] * Bounds().max_compaction_attempts + ["CompactionEnded"]
     assert state.compactions == 1, "the context is cut, because it does not fit"
+
+
+def test_mode_and_running_tasks_are_stated_beside_a_summary_from_the_state() -> None:
+    first = [*begun(), said(call()), result(), task_started("t9", command="make all"), step_ended(1), turn_ended()]
+    first.append(ModeChanged(new_mode="plan", previous_mode="interactive"))
+    state = state_of(*first, *compacted(len(first)))
+    told = [part.text for part in plain_context(state) if isinstance(part, UserText)][-1]
+    assert "The session is in plan mode." in told
+    assert "make all" in told
