@@ -30,6 +30,7 @@ class Recorder(ScriptedModel):
     def __init__(self, script: Script, *, tells_window: bool = True) -> None:
         super().__init__(script)
         self.asked: list[ModelRequest] = []
+        self.summarised: list[ModelRequest] = []
         self.tells_window = tells_window
 
     @property
@@ -37,8 +38,7 @@ class Recorder(ScriptedModel):
         return super().info if self.tells_window else UNKNOWN
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
-        if not asks_for_summary(request.messages):
-            self.asked.append(request)
+        (self.summarised if asks_for_summary(request.messages) else self.asked).append(request)
         return super().stream(request)
 
 
@@ -62,6 +62,9 @@ async def test_a_session_longer_than_its_window_goes_on_with_summaries(database:
         assert {body.method for body in ended if body.success} == {"summary"}
         assert [body.error_code for body in await bodies_of(session, CallFailed)] == []
         assert await endings_of(session) == ["completed"] * TURNS
+    *_, last = (part.text for part in model.summarised[-1].messages if isinstance(part, UserText))
+    assert last.startswith("Summary of what came before:\n"), "the whole log has no room"
+    assert "User: Planted sentence" in last, "what has room is summarised from the log"
     for number, request in enumerate(model.asked):
         assert isinstance(request.messages[-1], UserText)
         assert f"Planted sentence {number}:" in request.messages[-1].text

@@ -7,10 +7,13 @@ import msgspec
 import pytest
 
 from holdfast.events.compaction import CompactionEnded, CompactionStarted
+from holdfast.events.context import UserText
 from holdfast.events.ids import Position
+from holdfast.events.message import UserMessage
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
 from tests.faults.processes import Child, child_on
-from tests.faults.world import bodies_of, patience, runtime_on, until
+from tests.faults.test_compaction import Recorder
+from tests.faults.world import bodies_of, log_of, patience, runtime_on, until
 
 pytestmark = pytest.mark.anyio
 
@@ -87,3 +90,30 @@ async def test_a_summary_whose_process_is_killed_is_made_again_and_the_pin_stays
         assert compactions(await next_one.ask("log", session="s")) == ["start", "start", "complete"]
         context = await next_one.ask("context", session="s")
         assert (context["compactions"], context["is_compacting"], list(context["pinned"])) == (1, False, ["m0"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_rewind_into_what_a_summary_stands_for_gives_the_model_its_words_again(
+    database: Path, restarts: bool
+) -> None:
+    """Two compactions stand on each other. A rewind to the middle of the first one undoes both."""
+    script = msgspec.structs.replace(TALK, summary=Reply(text="In short, much was said."))
+    async with patience(), runtime_on(database, ScriptedModel(script)) as runtime:
+        session = await runtime.session("s")
+        for number in range(6):
+            await session.run(f"sentence {number}")
+            if number in (3, 5):
+                assert (await session.compact(wait_seconds=20)).outcome == "compacted"
+        said = await bodies_of(session, UserMessage)
+        second = next(event for event in await log_of(session) if event.body == said[2])
+        await runtime.operations.rewind(session.key, Position(second.position - 2))
+        if not restarts:
+            await session.run("And now?")
+    model = Recorder(script)
+    async with patience(), runtime_on(database, model) as runtime:
+        session = await runtime.session("s")
+        await session.run("What was said?")
+        (request,) = model.asked
+        texts = [part.text for part in request.messages if isinstance(part, UserText)]
+        asked = ["What was said?"] if restarts else ["And now?", "What was said?"]
+        assert texts == ["sentence 0", "sentence 1", *asked]

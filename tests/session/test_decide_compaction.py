@@ -10,7 +10,7 @@ from holdfast.events.context import UserText
 from holdfast.events.ids import CompactionId, MessageId, Position
 from holdfast.events.inbox import Compact
 from holdfast.events.message import ReasoningBlock, Usage
-from holdfast.events.session import Truncated
+from holdfast.events.session import ModeChanged, Truncated
 from holdfast.session.actions import Append, CallModel, Pause, Release
 from holdfast.session.bounds import Bounds
 from holdfast.session.compaction import verbatim
@@ -27,12 +27,14 @@ from tests.session.logs import (
     deciding,
     failed,
     kinds,
+    plain_context,
     put,
     result,
     said,
     state_of,
     step,
     step_ended,
+    task_started,
     text,
     turn_ended,
     user,
@@ -217,3 +219,36 @@ def test_the_anchor_is_the_last_message_before_the_turn_also_after_a_summary() -
     assert count is not None
     sent = conversation(state.history, state.seed)
     assert [part.text for part in sent[count:] if isinstance(part, UserText)] == ["Go on."]
+
+
+def test_after_a_failure_no_summary_is_tried_beside_a_turn_for_a_while_and_a_full_context_is_cut() -> None:
+    roomy, full = (talked(question=tokens, answer=3_000) for tokens in (5_500, 7_000))
+    failure = CompactionEnded(compaction_id=CompactionId("k1"), trigger="threshold", success=False, error="failed")
+    began = CompactionStarted(compaction_id=CompactionId("k1"), trigger="threshold", up_to=Position(5))
+    assert started_by(state_of(*roomy)) is not None
+    assert started_by(state_of(*roomy, began, failure)) is None
+    cut = decided(state_of(*full, began, failure), deciding(window=WINDOW))
+    assert isinstance(cut, Append)
+    assert kinds(cut) == ["CompactionStarted", "CompactionEnded"]
+
+
+def test_a_compaction_that_killed_its_processes_is_given_up_after_so_many() -> None:
+    log = talked(question=7_000, answer=3_000)
+    state = state_of(*log)
+    kinds_seen: list[str] = []
+    for _ in range(Bounds().max_compaction_attempts + 1):
+        written = decided(state, deciding(window=WINDOW))  # A new holder, each time.
+        assert isinstance(written, Append)
+        kinds_seen += kinds(written)
+        state = after(state, written)
+    assert kinds_seen == ["CompactionStarted"] * Bounds().max_compaction_attempts + ["CompactionEnded"]
+    assert state.compactions == 1, "the context is cut, because it does not fit"
+
+
+def test_mode_and_running_tasks_are_stated_beside_a_summary_from_the_state() -> None:
+    first = [*begun(), said(call()), result(), task_started("t9", command="make all"), step_ended(1), turn_ended()]
+    first.append(ModeChanged(new_mode="plan", previous_mode="interactive"))
+    state = state_of(*first, *compacted(len(first)))
+    told = [part.text for part in plain_context(state) if isinstance(part, UserText)][-1]
+    assert "The session is in plan mode." in told
+    assert "make all" in told
