@@ -21,7 +21,7 @@ async def conversation_of(place: Place) -> str:
     listed = await place.run("sessions", "list", "--limit", "1")
     shown = await place.run("sessions", "show", listed.out.split()[0])
     assert shown.code == 0, shown.err
-    return shown.out.split("\n", 2)[2].strip()
+    return re.sub(r"^[\d,]+ tokens .*in the context.*\n", "", shown.out.split("\n", 2)[2]).strip()
 
 
 # Killed

@@ -1,5 +1,6 @@
 """The demo model, which needs no key and no network: it shows what Holdfast does and how to use a real model."""
 
+from holdfast.models.info import UNKNOWN
 from holdfast.models.scripted import TASK_NEWS, Reply, Rule, Script, ScriptedCall, ScriptedModel
 
 DEMO_FILE = "holdfast-demo.txt"
@@ -223,4 +224,4 @@ DEMO_SCRIPT = Script(
 
 
 def demo_model() -> ScriptedModel:
-    return ScriptedModel(DEMO_SCRIPT, name="demo")
+    return ScriptedModel(DEMO_SCRIPT, name="demo", info=UNKNOWN)

@@ -53,3 +53,6 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 UNKNOWN: Final = ModelInfo()
 """A model that nobody knows."""
+
+BOUNDLESS: Final = ModelInfo(window=1_000_000_000, is_known=True)
+"""A model that takes a conversation of any length."""

@@ -26,7 +26,7 @@ import msgspec
 
 from holdfast.events.codec import to_bytes
 from holdfast.events.quote import unmarked
-from holdfast.models.info import UNKNOWN, ModelInfo
+from holdfast.models.info import BOUNDLESS, ModelInfo
 from holdfast.models.model import (
     AssistantTurn,
     Chunk,
@@ -231,7 +231,11 @@ Gate = Callable[[int], Awaitable[None]]
 class ScriptedModel:
     """Plays a script inside the process."""
 
-    def __init__(self, script: Script, name: str = "scripted", *, gate: Gate | None = None) -> None:
+    def __init__(
+        self, script: Script, name: str = "scripted", *, gate: Gate | None = None, info: ModelInfo = BOUNDLESS
+    ) -> None:
+        """`info` holds for a script without a window of its own."""
+        self._info = info
         self._script = script
         self._name = name
         self._gate = gate
@@ -252,7 +256,7 @@ class ScriptedModel:
     @property
     def info(self) -> ModelInfo:
         window = self._script.window
-        return UNKNOWN if window is None else ModelInfo(window=window, is_known=True)
+        return self._info if window is None else ModelInfo(window=window, is_known=True)
 
     async def __aenter__(self) -> Self:
         return self

@@ -177,7 +177,9 @@ async def test_readers_that_read_nothing_delay_no_other_and_fill_no_memory(own_h
     replies = [msgspec.structs.replace(look, text=words, chunk_size=50_000) for look in looks]
     model.on("Fill them up", *replies, says("Full."))
     hold = model.hold("Fill them up", piece=1)
-    async with own_home.serve() as server, Talk(server) as talk:
+    facts = own_home.work / "models.toml"
+    facts.write_text('["openai/scripted"]\nwindow = 1_000_000_000\n')  # The conversation is not to be summarised.
+    async with own_home.serve(HOLDFAST_MODELS=str(facts)) as server, Talk(server) as talk:
         sent = await talk.send("Fill them up")
         await hold.until_reached()
         lazy = [await lazy_reader(talk) for _ in range(LAZY_READERS)]
