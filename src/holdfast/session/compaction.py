@@ -32,7 +32,7 @@ TIGHTER: Final = 4
 """Each compaction of the same call keeps a newest part that is smaller by this factor."""
 MIN_GAIN_SHARE: Final = 0.1
 """A compaction that leaves out less of the room for the conversation waits until there is more to leave out, or until
-the provider refuses a call: where little but messages that stay fills the window, there would be one at every step."""
+the window is nearly full: where little but messages that stay fills the window, there would be one at every step."""
 
 
 def compact(state: State, inputs: Inputs) -> Append | Summarise | None:
@@ -172,7 +172,13 @@ def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append |
     assert state.turn is not None
     tail = room_for_conversation(state, inputs) * inputs.bounds.compaction_tail_percent // 100
     tail //= TIGHTER**state.turn.shortened
-    up_to = _refused_up_to(state, inputs, tail) if trigger == "too_long" else _gaining_up_to(state, inputs, tail)
+    match trigger:
+        case "too_long":
+            up_to = _refused_up_to(state, inputs, tail)
+        case "threshold":
+            up_to = _gaining_up_to(state, inputs, tail)
+        case _:
+            up_to = cut_position(state, tail)
     if up_to is None:
         return None
     started = _started(state, inputs, inputs.id_of(CompactionId), trigger, up_to)
