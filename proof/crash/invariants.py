@@ -57,6 +57,34 @@ def check_all(found: Sequence[Evidence]) -> tuple[Violation, ...]:
     )
 
 
+def _followed(events: Sequence[Event]) -> Iterator[tuple[Event, State]]:
+    """Each event with the state after it, as a process has it: after a rewind into what a compaction covers, the log is
+    folded again without that compaction."""
+    state = State()
+    for index, event in enumerate(events, 1):
+        folding.apply(state, event)
+        state = _with_what_was_undone(events[:index], state)
+        yield event, state
+
+
+def _folded(events: Sequence[Event]) -> State:
+    return _with_what_was_undone(events, folding.fold(events))
+
+
+def _with_what_was_undone(events: Sequence[Event], state: State) -> State:
+    if not state.is_behind:
+        return state
+    ends = [
+        (event.position, event.body.up_to)
+        for event in events
+        if isinstance(event.body, compaction.CompactionEnded) and event.body.success
+    ]
+    rewinds = [(event.position, event.body.kept) for event in events if isinstance(event.body, session.Truncated)]
+    again = folding.fold(events, State(undone=folding.undone_compactions(ends, rewinds)))
+    again.is_behind, again.undone = False, ()
+    return again
+
+
 def _of(evidence: Evidence, kind: type[_Body]) -> list[_Body]:
     return [event.body for event in evidence.events if isinstance(event.body, kind)]
 
@@ -267,13 +295,14 @@ def the_log_is_whole(evidence: Evidence) -> Iterator[str]:
 
 def folding_in_parts_is_the_same(evidence: Evidence) -> Iterator[str]:
     """Folding a prefix and then the rest gives the same state as folding the whole log; so does the stored snapshot."""
-    whole = folding.dump(folding.fold(evidence.events))
+    whole = folding.dump(_folded(evidence.events))
     for cut in range(0, len(evidence.events), 1 + len(evidence.events) // 8):
-        start = folding.restore(folding.dump(folding.fold(evidence.events[:cut])))
-        if folding.dump(folding.fold(evidence.events[cut:], start)) != whole:
+        start = folding.restore(folding.dump(_folded(evidence.events[:cut])))
+        both = _with_what_was_undone(evidence.events, folding.fold(evidence.events[cut:], start))
+        if folding.dump(both) != whole:
             yield f"folded in two parts at {cut} it is another state"
     kept = evidence.snapshot
-    if kept and folding.dump(folding.fold(evidence.events[: kept.position])) != kept.state:
+    if kept and folding.dump(_folded(evidence.events[: kept.position])) != kept.state:
         yield f"the snapshot at {kept.position} is not the state there"
 
 
@@ -337,11 +366,9 @@ def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iter
 def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
     """In the history for the model each call has one result, and each history begins with the previous one, except
     after a rewind or a compaction."""
-    state = State()
     before: tuple[ContextMessage, ...] = ()
     compactions = 0
-    for event in evidence.events:
-        folding.apply(state, event)
+    for event, state in _followed(evidence.events):
         if isinstance(event.body, session.Truncated):
             before = ()
         if not isinstance(event.body, turn.StepStarted | message.Noted):
@@ -395,11 +422,9 @@ def a_compaction_takes_effect_once_or_not_at_all(evidence: Evidence) -> Iterator
 def no_word_of_a_person_is_lost_to_the_model(evidence: Evidence) -> Iterator[str]:
     """At each call of the model, each message of a person is in the context as it was typed, or a summary covers its
     position; pinned ones and those of the turn that runs are always in the context."""
-    state = State()
     pinned: frozenset[str] = frozenset()
     said: dict[Position, message.UserMessage] = {}
-    for event in evidence.events:
-        folding.apply(state, event)
+    for event, state in _followed(evidence.events):
         match event.body:
             case message.UserMessage() as body:
                 said[event.position] = body

@@ -45,7 +45,8 @@ def test_the_section_is_all_of_its_lines_and_each_promise_has_a_bar() -> None:
     assert set(named) == {line.name for line in LINES if line.name.startswith("cluster_")}
     appends = {"cluster_append_20", "cluster_append_100"}
     claims = {"cluster_claim", "cluster_stuck", "cluster_frozen"}
-    bounded = appends | claims | {"cluster_workers", "cluster_node_p50"}
+    talks = {f"cluster_long_talk_{name}" for name in ("cpu", "events", "bytes", "compactions")}
+    bounded = appends | claims | talks | {"cluster_workers", "cluster_node_p50"}
     assert {name for name, line in named.items() if line.has_bar} == bounded
 
 

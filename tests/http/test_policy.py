@@ -26,7 +26,7 @@ async def people(folder: Path) -> AsyncIterator[People]:
     keys = {"ada": await made_key(place, "ada", "ada"), "root": await made_key(place, "root", "root", "admin")}
     shared = str(folder / "shared")
     async with place.serve(
-        *("--auth", "keys"),
+        *("--auth", "keys", "--model", "demo"),
         HOLDFAST_USER_DIRECTORIES=shared,
         OPENAI_API_KEY="a-key",
         HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow",
