@@ -282,7 +282,7 @@ async def test_an_earlier_result_is_found_by_an_index_however_long_the_log_is(
     place = session.held.state.head
     for _ in range(3):
         await session.held.commit(Append(events=[SessionInfo(info_type="note", message="x")] * 300))
-    await session.held.until_snapshot_kept()
+        await session.held.until_snapshot_kept()  # It brings the index up to date too, beside the next commits.
     await bring_up_to_date(session.store, KEY)
     indexed = session.held.state.head
     read: list[int] = []

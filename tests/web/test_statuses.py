@@ -82,5 +82,5 @@ async def test_a_tool_that_takes_long_is_named(person: Person, server: Server, m
     await expect(line).to_contain_text("Running exec")
     server.leap()
     await expect(line).to_contain_text("Waiting for exec, 1 min")
-    await tab.page.get_by_role("button", name="Stop").click()
+    await tab.button("Stop").click()
     await tab.until_idle()

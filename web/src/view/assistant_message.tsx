@@ -38,7 +38,10 @@ function BlockView({
 }) {
   if (!block) return null;
   if (block.kind === "text") return block.text ? <Markdown text={block.text} /> : null;
-  if (block.kind === "reasoning") return <Reasoning text={block.text} durationMs={block.durationMs} isLive={isLast && item.state === "streaming"} />;
+  // Without a text, only its provider can read it.
+  if (block.kind === "reasoning") {
+    return block.text ? <Reasoning text={block.text} durationMs={block.durationMs} isLive={isLast && item.state === "streaming"} /> : null;
+  }
   const call = session.conversation.calls.get(block.callId);
   return call ? <ToolCard call={call} session={session} /> : null;
 }
