@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from tests.http.world import Client
-from tests.web.looking import Person, Tab
+from tests.web.looking import NO_LINE, Person, Tab
 from tests.wire.ai_sdk.harness import Home, Model, calls, says
 
 pytestmark = pytest.mark.anyio
@@ -168,3 +168,19 @@ async def test_everything_can_be_reached_by_keys_and_by_the_palette(
     await expect(tab.page.get_by_role("searchbox")).to_be_focused()
     await keyboard.type("tonk")  # Letters that are keys elsewhere.
     await expect(tab.page.get_by_role("searchbox")).to_have_value("tonk")
+
+
+async def test_a_timeline_whose_code_does_not_come_is_said_and_opens_after_the_page_is_loaded_anew(
+    person: Person, client: Client
+) -> None:
+    session = await client.make(title="Has a timeline")
+    tab = await person.tab(session)
+    person.expects(NO_LINE)
+    await tab.page.route("**/assets/timeline_panel-*", lambda route: route.abort())
+    await tab.button("Timeline").click()
+    await expect(tab.page.get_by_role("status").get_by_text("The timeline could not be loaded.")).to_be_visible()
+    await expect(tab.page.get_by_label("Timeline", exact=True).locator("h2")).to_have_count(0)
+    await tab.page.unroute("**/assets/timeline_panel-*")
+    await tab.page.reload()
+    await tab.button("Timeline").click()
+    await expect(tab.page.get_by_label("Timeline", exact=True).locator("h2")).to_be_visible()

@@ -3,13 +3,13 @@
 import { useSignalEffect } from "@preact/signals";
 import { useApp } from "./context.ts";
 import { Chat } from "./chat.tsx";
+import { LoadedTimeline } from "./loaded_timeline.tsx";
 import { Notices } from "./notices.tsx";
 import { OverviewPage } from "./overview_page.tsx";
 import { Palette } from "./palette.tsx";
 import { SessionList } from "./session_list.tsx";
 import { OtherKey, SignIn } from "./sign_in.tsx";
 import { TasksPanel } from "./tasks_panel.tsx";
-import { TimelinePanel } from "./timeline_panel.tsx";
 import { useAttention } from "./attention.ts";
 import { Dialogs } from "./dialogs.tsx";
 import { useSeen } from "./seen.ts";
@@ -33,7 +33,7 @@ export function Shell() {
         <SessionList />
         <main class="middle">{app.place.value.kind === "overview" ? <OverviewPage /> : <Chat />}</main>
         {app.open.value && app.panel.value === "tasks" && <TasksPanel session={app.open.value} />}
-        {app.open.value && app.panel.value === "timeline" && <TimelinePanel session={app.open.value} />}
+        {app.open.value && app.panel.value === "timeline" && <LoadedTimeline session={app.open.value} />}
       </div>
       {app.paletteIsOpen.value && <Palette />}
       <Dialogs />
