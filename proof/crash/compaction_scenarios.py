@@ -20,6 +20,10 @@ SAYS = tuple((f"m{number}", f"number-{number} {LONG * (6 if number == 6 else 1)}
 SAYS_TO_THE_WALL = (*SAYS[:4], ("m5", f"number-5 {LONG} {LONG} {LONG} {LONG} {LONG}"), SAYS[5])
 """The last message but one does not fit any more."""
 
+BEFORE_A_LARGE_ONE = (SAYS[0], ("m2", f"number-2 {LONG * 30}"), *SAYS[2:5])
+"""The second message alone is larger than the budget for messages that are kept word for word, a fifth of the window:
+the first one is kept only because it is pinned."""
+
 
 async def _long_talk(client: Client) -> None:
     for number, (message_id, text) in enumerate(SAYS, 1):
@@ -44,13 +48,14 @@ async def _stop_at_the_wall(client: Client) -> None:
 
 async def _compact_by_hand(client: Client) -> None:
     """A person pins a message and compacts; and then compacts again, cancels that, and unpins the message."""
-    for number, (message_id, text) in enumerate(SAYS[:4], 1):
+    *before, last = BEFORE_A_LARGE_ONE
+    for number, (message_id, text) in enumerate(before, 1):
         await client.send(message_id, text)
         await client.until(lambda: client.ended() >= number)  # noqa: B023 - it is awaited in the same round
     await client.pin("m1")
     await client.compact("by-hand")
     await client.until(lambda: _compactions(client) >= 1)
-    await client.send(*SAYS[4])
+    await client.send(*last)
     await client.until(lambda: client.ended() >= 5)
     await client.compact("in-vain")
     await client.cancel_compaction("c1")
@@ -115,10 +120,10 @@ COMPACTION_SCENARIOS = (
         name="compaction-by-hand",
         stages=(_compact_by_hand,),
         rules=TALK,
-        says=(*SAYS[:5], ("m6", "number-6")),
+        says=(*BEFORE_A_LARGE_ONE, ("m6", "number-6")),
         ends={f"m{number}": COMPLETED for number in range(1, 7)},
         options=SessionOptions(tools=("note",)),
-        window=100 * WINDOW,
+        window=10 * WINDOW,
         summary=Reply(texts=("So it was.", "So hold-the-summary it was.")),
     ),
     Scenario(

@@ -90,6 +90,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The runtime knows the window; otherwise only a refusal names it."""
     summary: Reply | None = None
     """The model's answer when it is asked for a summary, if it is not the script's usual one."""
+    fallback: str | None = None
+    """The fall-back for the session's model, which then is always unavailable."""
     is_deadly_to_load: bool = False
     """A process that claimed the session in the middle of a turn dies when it loads the session."""
 

@@ -567,6 +567,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         removed=("m2",),
     ),
     Scenario(
+        name="fallback",
+        stages=(_two_turns,),
+        rules=(rule("first", says("I will.", "append_line"), DONE), rule("second", DONE)),
+        says=M1_M2,
+        ends={"m1": COMPLETED, "m2": COMPLETED},
+        fallback="another",
+    ),
+    Scenario(
         name="poison",
         stages=(_two_turns,),
         rules=(rule("first", says("Well then poison")), rule("second", DONE)),

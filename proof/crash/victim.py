@@ -29,7 +29,7 @@ from holdfast.events.ids import Key, Owner
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.model import Model
-from holdfast.models.scripted import Script
+from holdfast.models.scripted import Failure, Reply, Rule, Script
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.session.bounds import Bounds
@@ -93,6 +93,11 @@ BOUNDS = Bounds(
     max_model_attempts=20,
     snapshot_every_events=5,
 )
+
+ATTEMPTS_BEFORE_FALLBACK = 3
+"""Of a model that is always unavailable."""
+
+UNAVAILABLE = Script((Rule((Reply(fail=Failure(kind="unavailable")),)),))
 
 PATIENT = Pace(claim_every_seconds=0.05, listen_every_seconds=0.05)
 
@@ -357,13 +362,16 @@ def _worker(
     rules = tuple(rule for story in part.scenario.stories for rule in story.rules)
     script = Script(rules, varied=True, window=part.scenario.window, summary=part.scenario.summary)
     first = next(iter(clients.values()))
-    models: dict[Key, Model] = {}
+    fallback = part.scenario.fallback
+    models: dict[tuple[Key, bool], Model] = {}
 
     async def of_session(choice: ModelChoice) -> Model:
-        if choice.key not in models:
-            client = clients.get(choice.key, first)
-            models[choice.key] = StagedModel(script, client, journal, tells_window=part.scenario.tells_window)
-        return models[choice.key]
+        fails = fallback is not None and choice.name != fallback
+        if (choice.key, fails) not in models:
+            played, client = UNAVAILABLE if fails else script, clients.get(choice.key, first)
+            made = StagedModel(played, client, journal, tells_window=part.scenario.tells_window)
+            models[choice.key, fails] = made
+        return models[choice.key, fails]
 
     def effects_of(context: ToolContext) -> Journal:
         key = Key(Owner(context.owner), context.session_id)
@@ -378,13 +386,20 @@ def _worker(
         store=store,
         live=live,
         clock=SystemClock(),
-        bounds=BOUNDS,
+        bounds=_bounds(part),
         pace=_pace(part),
         node=part.node,
         registry=Registry(tools),
         models=of_session,
         shell=shell,
+        fallback_model=fallback,
     )
+
+
+def _bounds(part: Part) -> Bounds:
+    if part.scenario.fallback is None:
+        return BOUNDS
+    return msgspec.structs.replace(BOUNDS, max_model_attempts=ATTEMPTS_BEFORE_FALLBACK)
 
 
 def _pace(part: Part) -> Pace:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.app import Runtime
 from holdfast.events.event import PROGRESS, RECORDS, Event, type_of
 from holdfast.events.ids import Key, RequestId, ToolCallId
 from holdfast.events.session import (
@@ -28,6 +29,7 @@ from holdfast.server.embedded.session import Session
 from holdfast.tools.tool import ToolContext, tool
 from tests.faults.processes import child_on
 from tests.faults.world import (
+    PATIENCE_SECONDS,
     Gate,
     Whole,
     call,
@@ -37,6 +39,7 @@ from tests.faults.world import (
     runtime_on,
     says,
     scripted,
+    settings,
     told,
     until,
     until_idle,
@@ -171,13 +174,15 @@ def script_of_everything() -> Script:
         cut=(Reply(text="one two three", chunk_delay_ms=10, fail=Failure(kind="cut", after=2, times=1)),),
         fail=(Reply(fail=Failure(kind="refused")),),
         silent=(Reply(reasoning="hm"),),
+        down=(Reply(fail=Failure(kind="unavailable")),),
         slow=(Reply(text="a b c"),),
     )
     return Script((news, *rest.rules))
 
 
 async def live_through_everything(session: Session, gate: Gate, work: Path) -> None:
-    """Five ordinary turns, one that a task starts, one failed, one stopped."""
+    """Five ordinary turns, one that a task starts, one that falls back, one failed, one stopped. Before the
+    last one a message is pinned and the conversation is compacted."""
     result = await session.run("everything")
     for request in result.requests:
         match request.kind:
@@ -191,9 +196,11 @@ async def live_through_everything(session: Session, gate: Gate, work: Path) -> N
     await session.run("task")
     (work / "go").touch()
     await until(session, lambda body: isinstance(body, TaskNotified))
-    for text in ("cut", "fail", "silent"):
-        await session.send(text, delivery="enqueue")
+    for text in ("cut", "fail", "silent", "down"):
+        sent = await session.send(text, delivery="enqueue")
     await until_idle(session)
+    await session.pin(sent.message_id)
+    assert (await session.compact(wait_seconds=PATIENCE_SECONDS)).outcome == "compacted"
     gate.at = 2
     sent = await session.send("slow")
     await gate.reached.wait()
@@ -219,10 +226,11 @@ async def test_fault_40_every_type_of_event_is_the_same_live_replayed_and_reload
     tools = [look, guarded]
     work = tmp_path / "work"
     work.mkdir()
-    async with runtime_on(database, model, tools=tools) as runtime, patience():
+    config = settings(database, model="openai/m", model_fallback="demo", max_model_attempts=2)
+    async with Runtime(config=config, model=model, tools=tools) as runtime, patience():
         session = await runtime.session(client_tools=(LOCATE,), working_directory=str(work), allow=("shell",))
         readings: list[Reading] = []
-        reading = asyncio.create_task(collected(session.events(), readings, endings=7))
+        reading = asyncio.create_task(collected(session.events(), readings, endings=8))
         await runtime.operations.change_model(session.key, "scripted")
         await runtime.operations.record(session.key, *RECORDED)
         await live_through_everything(session, gate, work)
