@@ -196,8 +196,9 @@ async def live_through_everything(session: Session, gate: Gate, work: Path) -> N
     await session.run("task")
     (work / "go").touch()
     await until(session, lambda body: isinstance(body, TaskNotified))
-    for text in ("cut", "fail", "silent", "down"):
-        sent = await session.send(text, delivery="enqueue")
+    for text in ("cut", "fail", "silent"):
+        await session.send(text, delivery="enqueue")
+    sent = await session.send("down", delivery="enqueue")
     await until_idle(session)
     await session.pin(sent.message_id)
     assert (await session.compact(wait_seconds=PATIENCE_SECONDS)).outcome == "compacted"

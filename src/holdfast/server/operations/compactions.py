@@ -93,10 +93,11 @@ class CompactionVerbs(SessionAccess):
         if receipt.state != "promoted":
             return None
         compaction_id = receipt.item.compaction_id
+        # The state is read before the log: an end that is written in between is found there, and is no rewind.
+        under_way = (await self.state(key)).compaction
         found = await find_compaction(self.store, key, (await self.session(key)).head, compaction_id)
         if isinstance(found, CompactionEnded):
             return _compacted(found)
-        under_way = (await self.state(key)).compaction
         if under_way is not None and under_way.compaction_id == compaction_id:
             return None
         return Compacted(compaction_id=compaction_id, outcome="failed", error="rewound", message=REWOUND)
