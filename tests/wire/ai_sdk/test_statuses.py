@@ -146,4 +146,4 @@ async def test_after_a_kill_in_the_silence_the_next_holder_counts_from_the_begin
         assert after["since"] > before["since"]
         hold.release()
         again.release()
-        assert "Here it is." in [chunk.get("delta") for chunk in await followed.rest()]
+        assert "Here it is." in "".join(chunk.get("delta", "") for chunk in await followed.rest())
