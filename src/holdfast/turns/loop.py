@@ -10,15 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from holdfast.events.compaction import CompactionStarted
-from holdfast.events.context import ToolSpec
-from holdfast.events.ids import CompactionId, Fence, Key, ToolCallId
-from holdfast.large_work import beside_if_large
+from holdfast.events.ids import Fence, Key, ToolCallId
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
-from holdfast.models.errors import ModelNotUsable, SecretsUnknown
-from holdfast.models.model import Model, ModelRequest
-from holdfast.session import compaction
 from holdfast.session.actions import (
     Append,
     CallModel,
@@ -31,29 +25,21 @@ from holdfast.session.actions import (
     Summarise,
 )
 from holdfast.session.decide import decide
-from holdfast.session.history import anchor, conversation, size_of, system_message
 from holdfast.session.inputs import COMPACTION, MODEL, CallFacts, Inputs
-from holdfast.session.state import Compaction, ToolCall
-from holdfast.session.tokens import tokens_in
+from holdfast.session.state import ToolCall
 from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
 from holdfast.turns import cancelled_tools
 from holdfast.turns.activities import Activities, linger
-from holdfast.turns.errors import LeaseLost, ModelUnusableHere
+from holdfast.turns.call_context import CallContext, Models
+from holdfast.turns.compactions import Compactions
+from holdfast.turns.errors import LeaseLost
 from holdfast.turns.held_session import HeldSession
 from holdfast.turns.model_call import call_model
-from holdfast.turns.status import CompactionWait
-from holdfast.turns.summary import summarise
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
 
 log = logging.getLogger(__name__)
-
-Models = Callable[[ModelChoice], Awaitable[Model]]
-"""Opens the model that a session chose; raises `ModelNotUsable`."""
-
-UNNAMED = "(configured)"
-"""Stands for the model of a session that names none, when that model can't be used."""
 
 
 class TurnLoop:
@@ -80,24 +66,20 @@ class TurnLoop:
         self._claim = claim
         self._takeover: tuple[Fence, str] | None = (claim.lease.fence, node)
         self._claims_without_progress = claim.claims_without_progress
-        self._models = models
         self._credentials = credentials
         self._registry = registry
-        self._stream = stream
-        self._compaction_model = compaction_model
-        self._fallback_model = fallback_model
-        self._prompt = session.prompts.current
-        self._window: int | None = None
-        self._prompt_tokens = 0
-        self._offered: tuple[ToolSpec, ...] = ()
-        self._measured: object = None
-        """The parts of the state from which the window and the size of the prompt were found."""
-        self._own_compaction: tuple[CompactionId, int] | None = None
-        """The compaction, and its attempt, whose start this holder recorded and that it has not begun yet."""
         self._titles = titles
         self._lingering = set() if lingering is None else lingering
         self._activities = Activities(session.woken)
-        self._compaction_wait = CompactionWait(session)
+        self._context = CallContext(
+            session,
+            models=models,
+            credentials=credentials,
+            stream=stream,
+            compaction_model=compaction_model,
+            fallback_model=fallback_model,
+        )
+        self._compactions = Compactions(session, self._context, self._activities)
         self._facts: dict[ToolCallId, CallFacts] = {}
         self._others_wait = others_wait
         self._had_turn = False
@@ -109,12 +91,12 @@ class TurnLoop:
         """Run the session until it is released. Raises `LeaseLost`, `ModelUnusableHere` before anything was done, or an
         error of the store: the caller then drops the session."""
         if self._claim.eligible and not self.session.is_partial:
-            await self._model()
+            await self._context.model()
         try:
             while not await self._run_once():
                 pass
         finally:
-            self._compaction_wait.end()
+            self._compactions.end_wait()
             try:
                 await self._activities.cancel()
             finally:
@@ -134,27 +116,28 @@ class TurnLoop:
         self._activities.raise_failures()
         await self.session.refresh_inbox()
         self._had_turn |= self.session.state.turn is not None
-        await self._drop_stale_compaction()
+        await self._compactions.drop_stale()
         if self.session.state.is_behind and not self.session.is_partial:
             return await self._load_again()
         if self._claim.eligible:  # On another machine the same path is another folder.
             await self.session.fix_directory()
         granted = await self._granted_rules()
-        await self._measure()
+        if self._claim.eligible:
+            await self._context.measure()
         self._facts = await self._call_facts()  # Last, because the state must not change between this and `decide`.
         decision = decide(self.session.state, self._inputs(granted))
         if self._is_spent and not isinstance(decision, Release):
             return await self._hand_over_next_turn()
         if not isinstance(decision, Append):
             await self.session.until_claimed()
-        self._compaction_wait.follow(self._activities.running, pauses=isinstance(decision, Pause))
+        self._compactions.follow_wait(pauses=isinstance(decision, Pause))
         match decision:
             case Append() if await self._gives_way():
                 return await self._release("gave_way")
             case Append() as append:
                 if await self.session.commit(append):
                     self._takeover = None
-                    self._note_own_compaction(append)
+                    self._compactions.note_started(append)
                     if self.session.state.turn is None:
                         self._is_spent = self.session.is_partial
                         self.session.interrupted.clear()
@@ -185,7 +168,7 @@ class TurnLoop:
             case CallModel() as call:
                 await self._start_model(call)
             case Summarise(compaction=current):
-                await self._start_compaction(current)
+                await self._compactions.start(current, lambda: self._inputs(frozenset()))
             case RunTools(calls=calls):
                 for tool_call in calls:
                     self._start_tool(tool_call)
@@ -195,67 +178,6 @@ class TurnLoop:
         """Release the session: its next turn needs the history, which this state lacks. The next claim loads it
         whole."""
         return await self._release("handed_over")
-
-    async def _measure(self) -> None:
-        """Find the window of the session's model, the session's prompt, and how many tokens stand before the
-        conversation, whenever they may have changed."""
-        state = self.session.state
-        busy = state.turn is not None or state.compaction is not None or bool(self.session.inbox)
-        if not busy or self.session.is_partial or not self._claim.eligible:
-            return
-        recall = state.compactions > 0
-        now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, recall)
-        if now == self._measured:
-            return
-        self._window = (await self._model()).info.window
-        self._prompt = await self.session.prompts.get(state.prompt)
-        self._offered = self._prompt.offered(state.tools, state.client_tools, recall=recall)
-        self._prompt_tokens = self._prompt.tokens(self._offered) + tokens_in(state.system_message or "")
-        self._measured = now
-
-    def _fallback(self) -> str | None:
-        """The model to ask when the session's own can't be reached. Clients' own providers have none."""
-        state = self.session.state
-        return self._fallback_model if state.provider is None and state.model_now() != self._fallback_model else None
-
-    def _owns(self, current: Compaction | None) -> bool:
-        return current is not None and self._own_compaction == (current.compaction_id, current.attempt)
-
-    def _note_own_compaction(self, append: Append) -> None:
-        for body in append.events:
-            if isinstance(body, CompactionStarted):
-                self._own_compaction = (body.compaction_id, body.attempt)
-
-    async def _start_compaction(self, current: Compaction) -> None:
-        self._own_compaction = None
-        model, window = await self._compacting_model()
-        work = summarise(
-            self.session,
-            current,
-            model,
-            model_window=window,
-            inputs=lambda: self._inputs(frozenset()),
-        )
-        self._activities.start(COMPACTION, work)
-
-    async def _compacting_model(self) -> tuple[Model, int]:
-        """The model that makes summaries, with its window: the configured one where a session uses the server's models,
-        or its own, whose window its provider may have named."""
-        state = self.session.state
-        if self._compaction_model is not None and state.provider is None:
-            try:
-                model = await self._models(ModelChoice(key=self.session.key, name=self._compaction_model))
-            except ModelNotUsable as error:
-                log.warning("the model for summaries can't be used, the session's own is: %s", error)
-            else:
-                return model, model.info.window
-        model = await self._model()
-        return model, compaction.window_of(state, model.info.window) or model.info.window
-
-    async def _drop_stale_compaction(self) -> None:
-        """End the making of a summary that was given up, or whose part of the conversation was rewound."""
-        if COMPACTION in self._activities.running and self.session.state.compaction is None:
-            await self._activities.cancel_one(COMPACTION)
 
     async def _load_again(self) -> bool:
         """Release the session: its conversation was rewound into a part that a summary stood for. The next claim loads
@@ -314,33 +236,15 @@ class TurnLoop:
             denying=session.denying,
             takeover=self._takeover,
             prompt=session.prompts.current.digest,
-            prompt_tokens=self._prompt_tokens,
-            window=self._window,
-            fallback=self._fallback(),
-            owns_compaction=self._owns(session.state.compaction),
+            prompt_tokens=self._context.prompt_tokens,
+            window=self._context.window,
+            fallback=self._context.fallback(),
+            owns_compaction=self._compactions.owns(session.state.compaction),
         )
 
     async def _start_model(self, call: CallModel) -> None:
-        model = await self._model()
-        state = self.session.state
-        without_tools = state.turn is not None and state.turn.last_step
-        history, seed = tuple(state.history), state.seed
-        request = ModelRequest(
-            messages=(
-                system_message(state, self._prompt),
-                *await beside_if_large(size_of(history), lambda: conversation(history, seed)),
-            ),
-            tools=() if without_tools else self._offered,
-            stream=self._stream and state.stream,
-            reasoning_effort=state.reasoning_effort,
-            thinking=state.thinking_now(),
-            headers=self._headers(),
-            cache_key=f"holdfast-{seed}",
-            cache_anchor=anchor(state),
-            window=compaction.window_of(state, self._window),
-            tokens=state.context_tokens(self._prompt_tokens),
-        )
-        self._start(MODEL, call_model(self.session, call, model, request))
+        model = await self._context.model()
+        self._start(MODEL, call_model(self.session, call, model, await self._context.request()))
         self._consider_title()
 
     def _consider_title(self) -> None:
@@ -349,23 +253,7 @@ class TurnLoop:
         if titles is not None:
             state = self.session.state
             choice = ModelChoice(key=self.session.key, name=state.model, provider=state.provider)
-            titles.consider(self.session.key, state, lambda: self._models(choice), self.session.answer_begun)
-
-    async def _model(self) -> Model:
-        state = self.session.state
-        choice = ModelChoice(key=self.session.key, name=state.model_now(), provider=state.provider)
-        try:
-            return await self._models(choice)
-        except SecretsUnknown as error:
-            raise ModelUnusableHere(None, str(error)) from error
-        except ModelNotUsable as error:
-            raise ModelUnusableHere(choice.name or UNNAMED, str(error)) from error
-
-    def _headers(self) -> dict[str, str]:
-        turn = self.session.state.turn
-        if self._credentials is None or turn is None:
-            return {}
-        return self._credentials.headers(self.session.key, turn.message_ids)
+            titles.consider(self.session.key, state, lambda: self._context.models(choice), self.session.answer_begun)
 
     def _start_tool(self, call: ToolCall) -> None:
         tool = self._registry.get(call.name)

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from holdfast.live.live import Awaited, WaitStatus
-from holdfast.session.inputs import COMPACTION
 from holdfast.turns.held_session import HeldSession
 
 FIRST_SECONDS: Final = (10, 30, 60)
@@ -87,24 +86,3 @@ class Wait:
 def next_status(silence: float) -> int:
     """The second of a silence at which its next status is due."""
     return next((due for due in FIRST_SECONDS if due > silence), (int(silence) // EVERY_SECONDS + 1) * EVERY_SECONDS)
-
-
-class CompactionWait:
-    """The wait of a turn for its compaction, which runs beside the turn for as long as the turn has other work."""
-
-    def __init__(self, session: HeldSession) -> None:
-        self._session = session
-        self._wait: Wait | None = None
-
-    def follow(self, running: frozenset[str], *, pauses: bool) -> None:
-        """Follow the loop: what runs, and whether it now waits for that."""
-        compaction = self._session.state.compaction
-        if running != {COMPACTION} or compaction is None or self._session.state.turn is None:
-            self.end()
-        elif pauses and self._wait is None:
-            self._wait = Wait(self._session, "compaction", attempt=compaction.attempt).__enter__()
-
-    def end(self) -> None:
-        wait, self._wait = self._wait, None
-        if wait is not None:
-            wait.__exit__(None, None, None)

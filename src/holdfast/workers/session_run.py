@@ -18,10 +18,11 @@ from holdfast.store.store import Claim, ReleaseKind, Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.working_directory import Identify
+from holdfast.turns.call_context import Models
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.held_session import HeldSession, MayWorkIn
 from holdfast.turns.load import load_claimed
-from holdfast.turns.loop import Models, TurnLoop
+from holdfast.turns.loop import TurnLoop
 from holdfast.turns.prompts import Prompts
 from holdfast.turns.titles import Titles
 from holdfast.workers.holds import Hold, Holds

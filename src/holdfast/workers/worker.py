@@ -18,9 +18,9 @@ from holdfast.store.store import Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.working_directory import Identify, identity_of
+from holdfast.turns.call_context import Models
 from holdfast.turns.cancelled_tools import GIVE_UP_SECONDS
 from holdfast.turns.held_session import MayWorkIn, nowhere
-from holdfast.turns.loop import Models
 from holdfast.turns.prompts import Prompts
 from holdfast.workers.claimer import Claimer
 from holdfast.workers.holds import Holds
