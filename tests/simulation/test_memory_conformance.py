@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.ids import Fence
@@ -10,7 +11,7 @@ from holdfast.events.inbox import INBOX_VERSION, InboxItem
 from holdfast.store.clock import Clock
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import AgeSpending, AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 from proof.simulation.memory import inbox
 from proof.simulation.memory.store import MemoryStore
 from proof.simulation.memory.tables import Database, InboxRecord
@@ -72,6 +73,17 @@ class TestMemory(StoreConformance):
             inbox.wake(session, 1)
 
         return insert
+
+    @pytest.fixture
+    def age_spending(self, db: Database) -> AgeSpending:
+        async def age(days: int) -> None:
+            db.spending = {
+                (key, day - days, model): replace(row, day=day - days) for (key, day, model), row in db.spending.items()
+            }
+            for record in db.reservations.values():
+                record.row = replace(record.row, day=record.row.day - days)
+
+        return age
 
     @pytest.fixture
     def age_tasks(self, db: Database) -> AgeTasks:

@@ -11,7 +11,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import AgeSpending, AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +80,18 @@ class TestPostgres(StoreConformance):
                 await db.close()
 
         return insert
+
+    @pytest.fixture
+    def age_spending(self, postgres_url: str) -> AgeSpending:
+        async def age(days: int) -> None:
+            db = await asyncpg.connect(postgres_url)
+            try:
+                await db.execute("UPDATE holdfast.spending SET day = day - $1", days)
+                await db.execute("UPDATE holdfast.reservation SET day = day - $1", days)
+            finally:
+                await db.close()
+
+        return age
 
     @pytest.fixture
     def age_tasks(self, postgres_url: str) -> AgeTasks:

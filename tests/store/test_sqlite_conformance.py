@@ -13,7 +13,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Key, Store
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from holdfast.testing.store_conformance import AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
+from holdfast.testing.store_conformance import AgeSpending, AgeTasks, InsertItem, LoseClaim, OpenStore, StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +80,15 @@ class TestSqlite(StoreConformance):
                 )
 
         return insert
+
+    @pytest.fixture
+    def age_spending(self, tmp_path: Path) -> AgeSpending:
+        async def age(days: int) -> None:
+            with closing(sqlite3.connect(tmp_path / "holdfast.db")) as db, db:
+                db.execute("UPDATE spending SET day = day - ?", (days,))
+                db.execute("UPDATE reservation SET day = day - ?", (days,))
+
+        return age
 
     @pytest.fixture
     def age_tasks(self, tmp_path: Path) -> AgeTasks:

@@ -17,6 +17,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.admission import encode_put
+from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
@@ -47,7 +48,7 @@ from holdfast.store.store import (
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.text_index import MAX_SESSIONS, Hit, bring_up_to_date, index_within_bounds, query_tokens
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
-from proof.simulation.memory import annotations, inbox, leases, order, reading, tasks, text_index, units
+from proof.simulation.memory import annotations, budgets, inbox, leases, order, reading, tasks, text_index, units
 from proof.simulation.memory.leases import FIRST_TTL_SECONDS, Leases
 from proof.simulation.memory.tables import Database, SessionRecord, usage_of
 
@@ -299,6 +300,26 @@ class MemoryStore:
 
     async def ledger(self, owner: Owner, session: SessionId | None = None) -> tuple[LedgerEntry, ...]:
         return await self._read("ledger", lambda: reading.ledger(self._db, owner, session))
+
+    # Budgets
+
+    async def budget(self, owner: Owner) -> BudgetNow:
+        return await self._read("budget", lambda: budgets.budget_now(self._db, owner))
+
+    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
+        return await self._write("edit_budget", lambda: budgets.edit(self._db, owner, edit))
+
+    async def budgets(self) -> Mapping[Owner, OwnerBudget]:
+        return await self._read("budgets", lambda: dict(sorted(self._db.budgets.items())))
+
+    async def spending(
+        self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
+    ) -> tuple[Spending, ...]:
+        return await self._read("spending", lambda: budgets.spending(self._db, first_day, last_day, owner, session))
+
+    async def settle_left(self, *, limit: int = 1_000) -> int:
+        now = self._clock.now_ms()
+        return await self._write("settle_left", lambda: budgets.settle_left(self._db, limit, now))
 
     # The text index
 

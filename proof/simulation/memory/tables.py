@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, TaskId, TurnId
+from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
+from holdfast.store.budget import OwnerBudget, Reserved, Spending
 from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
@@ -127,6 +128,15 @@ class TaskRecord:
         self.settled = False
 
 
+class ReservationRecord:
+    __slots__ = ("fence", "model", "row")
+
+    def __init__(self, row: Reserved, model: str, fence: Fence | None) -> None:
+        self.row = row
+        self.model = model
+        self.fence = fence
+
+
 class ProcessRecord:
     """A process that has the store open."""
 
@@ -148,6 +158,11 @@ class Database:
         self.processes: dict[str, ProcessRecord] = {}
         self.prompts: dict[str, bytes] = {}
         self.ledger: dict[tuple[Key, str, int], LedgerEntry] = {}
+        self.spending: dict[tuple[Key, int, str], Spending] = {}
+        self.charged_to_turns: dict[tuple[Key, TurnId | None], int] = {}
+        self.roots: dict[tuple[Owner, SessionId], SessionId] = {}
+        self.reservations: dict[tuple[Key, MessageId, int], ReservationRecord] = {}
+        self.budgets: dict[Owner, OwnerBudget] = {}
         self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
         """Keyed by owner, place, rule and session."""
         self.api_keys: dict[str, KeyRow] = {}

@@ -5,8 +5,10 @@ from msgspec.structs import replace
 from holdfast.events import codec
 from holdfast.events.event import SHOWN, Event
 from holdfast.events.ids import Position
+from holdfast.store.budget import OverBudget
 from holdfast.store.store import (
     HEAD_MOVED,
+    OVER_BUDGET,
     Committed,
     FenceMissed,
     NewSession,
@@ -19,7 +21,7 @@ from holdfast.store.store import (
     answer_waits,
 )
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from proof.simulation.memory import tasks
+from proof.simulation.memory import budgets, tasks
 from proof.simulation.memory.tables import Database, SessionRecord, Written, usage_of
 
 _LATEST = 1 << 63
@@ -43,8 +45,12 @@ def commit(
         if code := limits.refuses_session(usage_of(db, unit.key.owner), size):
             return Rejected(code), None
     session = found or _create(db, unit, now)
+    granted = budgets.admit_unit(db, unit, limits.spend)
+    if isinstance(granted, OverBudget):
+        return Rejected(OVER_BUDGET, granted), None
     _write(db, session, unit, process=process, now=now)
-    return Committed(Position(len(session.events)), session.tail), _detail(unit)
+    budgets.reserve(db, unit, granted)
+    return Committed(Position(len(session.events)), session.tail, granted), _detail(unit)
 
 
 def _refusal(unit: Unit, session: SessionRecord | None, process: str) -> Outcome | None:
@@ -114,7 +120,7 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
         session.requests[opened.request_id] = replace(opened, title=clean(opened.title))
     session.closed.update(unit.closes)
     for entry in unit.ledger:
-        db.ledger.setdefault((unit.key, entry.message_id, entry.attempt), entry)
+        budgets.settle(db, unit.key, entry)
     if unit.prompt is not None:
         db.prompts.setdefault(unit.prompt.digest, unit.prompt.content)
     tasks.write_unit(db, unit)

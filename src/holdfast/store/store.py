@@ -20,6 +20,7 @@ from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
+from holdfast.store.budget import Ask, BudgetNow, EditBudget, Granted, OverBudget, OwnerBudget, Spending
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
@@ -93,6 +94,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     cost_microdollars: int | None
     time: int
     cache_write_tokens: int | None = None
+    refused: bool = False
+    """The provider answered with a refusal: the attempt costs nothing."""
 
 
 class PromptRow(msgspec.Struct, frozen=True):
@@ -159,6 +162,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """The model that the session uses from now on; None leaves it as it is."""
     prompt: PromptRow | None = None
     """A prompt that the events refer to. It is written unless the store has it."""
+    reserves: Ask | None = None
+    """The model call that comes next. If its cost has no room in a budget, the unit is rejected."""
     makes_progress: bool = False
     """A finished step or a recorded tool result: the session is not poison."""
 
@@ -172,6 +177,8 @@ class Committed(msgspec.Struct, frozen=True):
     head: Position
     """The position of the unit's last event; the unchanged head if the unit had no events."""
     inbox_tail: int
+    granted: Granted | None = None
+    """For a unit with `reserves`."""
 
 
 class FenceMissed(msgspec.Struct, frozen=True):
@@ -182,7 +189,12 @@ class Rejected(msgspec.Struct, frozen=True):
     """The session is no longer as the unit supposed (an inbox item is gone). Nothing was written: decide again."""
 
     reason: str
+    over: OverBudget | None = None
+    """For a unit whose `reserves` has no room."""
 
+
+OVER_BUDGET: Final = "over budget"
+"""The reason why a unit is rejected that leads to a model call for which there is no money."""
 
 HEAD_MOVED: Final = "the head has moved"
 """The reason why a unit that supposed another head is rejected."""
@@ -695,6 +707,30 @@ class Store(Protocol):
 
     async def secret(self, key: Key) -> tuple[str, bytes] | None:
         """The keeper, and the bytes that are sealed for it."""
+        ...
+
+    # Budgets: what model calls cost, and what they may cost. Reservations are made and settled by units.
+
+    async def budget(self, owner: Owner) -> BudgetNow: ...
+
+    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
+        """Change an owner's limits; of several edits at once, each sees the outcome of the one before. False: they
+        stayed as they were."""
+        ...
+
+    async def budgets(self) -> Mapping[Owner, OwnerBudget]:
+        """The owners whose limits were set."""
+        ...
+
+    async def spending(
+        self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
+    ) -> tuple[Spending, ...]:
+        """What was spent in these UTC days, counted from 1970-01-01."""
+        ...
+
+    async def settle_left(self, *, limit: int = 1_000) -> int:
+        """Charge the attempts at model calls that no holder will record any more, because it died or lost its session,
+        what was reserved for them. Returns how many there were."""
         ...
 
     # Annotations: an owner's notes about a session. They are not in the log, and do not make a session newer.

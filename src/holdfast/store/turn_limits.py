@@ -1,4 +1,4 @@
-"""Limits on one owner's running turns and stored sessions, so that no owner's work holds up the others'.
+"""Limits on one owner's running turns, stored sessions and spending, so that no owner's work holds up the others'.
 
 Each running turn takes up one *slot*: a session of the owner that a process holds. A sub-session runs in the slot of
 its parent for as long as the parent's turn is unfinished.
@@ -9,6 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.events.ids import Owner
+from holdfast.store.budget import UNLIMITED, SpendLimits
 
 NO_LIMIT: Final = 1 << 62
 """The number of free slots of an owner without a limit."""
@@ -17,7 +18,7 @@ QuotaCode = Literal["too_many_sessions", "storage_full"]
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of every owner except those in `unlimited`. None: no limit."""
+    """The limits of every owner; those of turns and storage do not hold for owners in `unlimited`. None: no limit."""
 
     running: int | None = None
     """The number of slots of one owner; a further turn waits until a slot is free."""
@@ -28,6 +29,8 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int | None = None
     """Total size of the logs and inboxes of one owner's sessions; above it, nothing more is accepted."""
     unlimited: frozenset[Owner] = frozenset()
+    spend: SpendLimits = UNLIMITED
+    """What the model calls of every owner may cost."""
 
     def running_of(self, owner: Owner) -> int | None:
         return None if owner in self.unlimited else self.running

@@ -25,7 +25,7 @@ def _read() -> dict[str, str]:
 
 SQL: Final = _read()
 
-PARTS: Final = {"appended": 8, "dropped": 0, "streamed": 9, "used": 10}
+PARTS: Final = {"appended": 8, "dropped": 0, "streamed": 9, "used": 11}
 """The parts that the statement for units may have, and how many parameters each takes."""
 
 LOG_PARAMETERS: Final = 9

@@ -74,15 +74,81 @@ SELECT advanced.owner, advanced.id, message_id, attempt, block, start, kind, tex
 -- name: used
 INSERT INTO holdfast.ledger
   (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
-   cache_write_tokens)
+   cache_write_tokens, refused)
 SELECT advanced.owner, advanced.id, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens,
-       cost_microdollars, time, cache_write_tokens
+       cost_microdollars, time, cache_write_tokens, refused
   FROM unnest({0}::integer[], {1}::text[], {2}::integer[], {3}::text[], {4}::bigint[], {5}::bigint[], {6}::bigint[],
-              {7}::bigint[], {8}::bigint[], {9}::bigint[])
+              {7}::bigint[], {8}::bigint[], {9}::bigint[], {10}::boolean[])
     AS entry (number, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars,
-              time, cache_write_tokens)
+              time, cache_write_tokens, refused)
   JOIN advanced ON advanced.number = entry.number
 ON CONFLICT DO NOTHING;
+
+-- name: try_lock_budgets
+-- Only one transaction at a time reserves money of an owner. Those whose lock another one has are left out.
+SELECT given.owner FROM unnest($1::text[]) WITH ORDINALITY AS given (owner, number)
+ WHERE pg_try_advisory_xact_lock(1752132709, hashtext(given.owner));
+
+-- name: lock_budget
+SELECT pg_advisory_xact_lock(1752132709, hashtext($1::text));
+
+-- name: wall_ms
+SELECT holdfast.wall_ms();
+
+-- name: reserve
+-- An attempt that is reserved again keeps the larger amount.
+INSERT INTO holdfast.reservation AS kept
+  (owner, session, message_id, attempt, day, root, turn_id, model, amount, fence)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (owner, session, message_id, attempt) DO UPDATE
+   SET amount = greatest(kept.amount, excluded.amount), fence = excluded.fence;
+
+-- name: reserved
+SELECT session, message_id, attempt, day, root, turn_id, amount FROM holdfast.reservation WHERE owner = $1;
+
+-- name: charged_in_days
+SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.spending WHERE owner = $1 AND day BETWEEN $2 AND $3;
+
+-- name: charged_to_session
+SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.spending WHERE owner = $1 AND session = $2;
+
+-- name: charged_to_tree
+SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.spending WHERE owner = $1 AND root = $2;
+
+-- name: charged_to_turn
+SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.ledger WHERE owner = $1 AND session = $2 AND turn_id = $3;
+
+-- name: reservations_left
+-- Those whose session nobody holds, or that an earlier holder made.
+SELECT reservation.owner, reservation.session, message_id, attempt, reservation.model
+  FROM holdfast.reservation
+  LEFT JOIN holdfast.session ON session.owner = reservation.owner AND session.id = reservation.session
+ WHERE session.id IS NULL OR deleted_at IS NOT NULL OR lease_holder IS NULL OR session.fence <> reservation.fence
+ ORDER BY 1, 2, 3, 4 LIMIT $1;
+
+-- name: add_unknown
+INSERT INTO holdfast.ledger (owner, session, message_id, attempt, model, time) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT DO NOTHING;
+
+-- name: drop_reservation
+DELETE FROM holdfast.reservation WHERE owner = $1 AND session = $2 AND message_id = $3 AND attempt = $4;
+
+-- name: budget
+SELECT content FROM holdfast.budget WHERE owner = $1;
+
+-- name: set_budget
+INSERT INTO holdfast.budget (owner, content) VALUES ($1, $2)
+ON CONFLICT (owner) DO UPDATE SET content = excluded.content;
+
+-- name: budgets
+SELECT owner, content FROM holdfast.budget ORDER BY owner;
+
+-- name: spending
+SELECT owner, day, session, model, calls, unknown, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
+       cost, charged
+  FROM holdfast.spending
+ WHERE ($1::text IS NULL OR owner = $1) AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR session = $4)
+ ORDER BY owner, day, session, model;
 
 -- name: keep_snapshot
 -- Only the holder writes it, only of events in the log, and never an older snapshot over a newer one.
@@ -895,7 +961,7 @@ SELECT content FROM holdfast.prompt WHERE digest = $1;
 
 -- name: ledger
 SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
-       cache_write_tokens
+       cache_write_tokens, refused
   FROM holdfast.ledger WHERE owner = $1 AND ($2::text IS NULL OR session = $2)
  ORDER BY time, session, message_id, attempt;
 

@@ -190,8 +190,9 @@ async def ledger(db: Link, owner: Owner, session: SessionId | None) -> tuple[Led
             cost_microdollars=cost,
             time=time,
             cache_write_tokens=cache_write,
+            refused=bool(refused),
         )
-        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time, cache_write in (
+        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time, cache_write, refused in (
             await db.rows("ledger", owner, session)
         )
     )

@@ -17,6 +17,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store.admission import encode_put
 from holdfast.store.backlog import Backlog
+from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
@@ -24,6 +25,7 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import (
     annotation_rows,
+    budget_rows,
     grant_rows,
     index_rows,
     key_rows,
@@ -477,6 +479,26 @@ class PostgresStore:
 
     async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
         return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule))
+
+    # Budgets
+
+    async def budget(self, owner: Owner) -> BudgetNow:
+        return await self._read(lambda db: budget_rows.budget_now(db, owner), is_one=False)
+
+    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
+        return await self._write("edit_budget", lambda db: budget_rows.edit(db, owner, edit))
+
+    async def budgets(self) -> Mapping[Owner, OwnerBudget]:
+        return await self._read(budget_rows.budgets)
+
+    async def spending(
+        self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
+    ) -> tuple[Spending, ...]:
+        return await self._read(lambda db: budget_rows.spending(db, owner, first_day, last_day, session))
+
+    async def settle_left(self, *, limit: int = 1_000) -> int:
+        now = self._clock.now_ms()
+        return await self._write("settle_left", lambda db: budget_rows.settle_left(db, limit, now))
 
     # Secrets
 

@@ -10,13 +10,15 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
-from holdfast.store.postgres import annotation_rows, task_rows
+from holdfast.store.budget import Granted, OverBudget, Reserved, reservation
+from holdfast.store.postgres import annotation_rows, budget_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import DESCRIBED_PARAMETERS, LOG_PARAMETERS, PARTS, commit_units
 from holdfast.store.postgres.text import to_parameter
 from holdfast.store.store import (
     HEAD_MOVED,
     LARGE_UNIT_EVENTS,
+    OVER_BUDGET,
     Committed,
     FenceMissed,
     Outcome,
@@ -89,19 +91,24 @@ class UnitJob:
 def _is_simple(unit: Unit) -> bool:
     """Whether the unit depends on nothing but its fence, and one statement writes all of it."""
     rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
-    return not (rows or unit.ends_commands or unit.prompt is not None or unit.creates is not None)
+    others = unit.prompt is not None or unit.creates is not None or unit.reserves is not None
+    return not (rows or unit.ends_commands or others)
 
 
 class Group:
     """Units of one session that succeed or fail together: they have the same fence, and depend on nothing else."""
 
-    __slots__ = ("is_simple", "jobs", "key", "unit")
+    __slots__ = ("granted", "granted_at", "is_simple", "jobs", "key", "unit")
 
     def __init__(self, job: UnitJob) -> None:
         self.key = job.key
         self.unit = job.unit
         self.is_simple = job.is_simple
         self.jobs = [job]
+        self.granted: Granted | None = None
+        """For a unit with `reserves`."""
+        self.granted_at = 0
+        """By the database's clock."""
 
     @property
     def is_first(self) -> bool:
@@ -116,7 +123,7 @@ class Group:
     def succeed(self, head: int, tail: int) -> None:
         """Give each unit the head after its own events."""
         for job in reversed(self.jobs):
-            job.result = Committed(Position(head), tail)
+            job.result = Committed(Position(head), tail, self.granted)
             head -= len(job.events)
 
     def refuse(self, outcome: Outcome | None) -> None:
@@ -173,11 +180,13 @@ class Units:
             holding = await self._create(link, holding)
             holding = await self._still_waiting(link, holding)
             holding = await self._without_answers(link, holding)
+            holding = await self._within_budgets(link, holding)
         written = await self._write(link, holding)
         for group in written:
             for job in group.jobs:
                 if not job.is_simple:
                     await _write_rows(link, job.unit)
+            await budget_rows.reserve(link, group.unit, group.granted, group.granted_at)
         points = [job.point for group in written for job in group.jobs] if crash_points.watched() else []
         await commit(link, tuple(points))
 
@@ -259,6 +268,33 @@ class Units:
         for group in [each for each in groups if id(each) in late]:
             await self._explain(link, [group], late[id(group)])
         return [group for group in groups if id(group) not in late]
+
+    async def _within_budgets(self, link: Link, groups: list[Group]) -> list[Group]:
+        """Find room in their owners' budgets for the calls that groups lead to. Returns the groups that are left: those
+        without room are refused, and those whose owner's budget another process has locked get no outcome yet."""
+        asking = [group for group in groups if group.unit.reserves is not None]
+        if not asking:
+            return groups
+        locked = await budget_rows.lock(link, {group.unit.key.owner for group in asking})
+        now = await budget_rows.now_ms(link)
+        granted: list[Reserved] = []
+        without: set[int] = set()
+        for group in asking:
+            ask = group.unit.reserves
+            if group.unit.key.owner not in locked or ask is None:
+                without.add(id(group))
+                continue
+            found = await budget_rows.admit_unit(link, group.unit, self._limits.spend, granted, now)
+            if isinstance(found, OverBudget):
+                without.add(id(group))
+                await self._explain(link, [group], OVER_BUDGET)
+                if isinstance(group.jobs[0].result, Rejected):
+                    group.refuse(Rejected(OVER_BUDGET, found))
+            else:
+                group.granted, group.granted_at = found, now
+                if found.amount:
+                    granted.append(reservation(group.unit.key, ask, found, now))
+        return [group for group in groups if id(group) not in without]
 
     async def _write(self, link: Link, groups: list[Group]) -> list[Group]:
         """Run the one statement. Returns the groups that it wrote."""
@@ -466,6 +502,7 @@ def _ledger_rows(groups: Sequence[Group]) -> list[tuple[Any, ...]]:
             entry.cost_microdollars,
             entry.time,
             entry.cache_write_tokens,
+            entry.refused,
         )
         for number, group in enumerate(groups, 1)
         for job in group.jobs

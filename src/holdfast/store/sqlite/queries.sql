@@ -99,8 +99,54 @@ UPDATE request SET state = 'closed' WHERE owner = ?1 AND session = ?2 AND id = ?
 -- name: add_ledger
 INSERT OR IGNORE INTO ledger
   (owner, session, message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
-   cost_microdollars, time)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+   cost_microdollars, time, refused)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12);
+
+-- name: reserve
+-- An attempt that is reserved again keeps the larger amount.
+INSERT INTO reservation (owner, session, message_id, attempt, day, root, turn_id, model, amount, fence)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT DO UPDATE SET amount = max(amount, excluded.amount), fence = excluded.fence;
+
+-- name: reserved
+SELECT session, message_id, attempt, day, root, turn_id, amount FROM reservation WHERE owner = ?1;
+
+-- name: charged_in_days
+SELECT coalesce(sum(charged), 0) FROM spending WHERE owner = ?1 AND day BETWEEN ?2 AND ?3;
+
+-- name: charged_to_session
+SELECT coalesce(sum(charged), 0) FROM spending WHERE owner = ?1 AND session = ?2;
+
+-- name: charged_to_tree
+SELECT coalesce(sum(charged), 0) FROM spending WHERE owner = ?1 AND root = ?2;
+
+-- name: charged_to_turn
+SELECT coalesce(sum(charged), 0) FROM ledger WHERE owner = ?1 AND session = ?2 AND turn_id = ?3;
+
+-- name: reservations_left
+-- Those whose session nobody holds, or that an earlier holder made.
+SELECT reservation.owner, reservation.session, message_id, attempt, reservation.model
+  FROM reservation LEFT JOIN session ON session.owner = reservation.owner AND session.id = reservation.session
+ WHERE session.id IS NULL OR deleted_at IS NOT NULL OR lease_holder IS NULL OR session.fence <> reservation.fence
+ ORDER BY 1, 2, 3, 4 LIMIT ?1;
+
+-- name: drop_reservation
+DELETE FROM reservation WHERE owner = ?1 AND session = ?2 AND message_id = ?3 AND attempt = ?4;
+
+-- name: budget
+SELECT content FROM budget WHERE owner = ?1;
+
+-- name: set_budget
+INSERT INTO budget (owner, content) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET content = excluded.content;
+
+-- name: budgets
+SELECT owner, content FROM budget ORDER BY owner;
+
+-- name: spending
+SELECT owner, day, session, model, calls, unknown, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
+       cost, charged
+  FROM spending WHERE (?1 IS NULL OR owner = ?1) AND day BETWEEN ?2 AND ?3 AND (?4 IS NULL OR session = ?4)
+ ORDER BY owner, day, session, model;
 
 -- name: keep_prompt
 INSERT OR IGNORE INTO prompt (digest, content) VALUES (?1, ?2);
@@ -760,12 +806,12 @@ SELECT fence, inbox_tail FROM session WHERE owner = ?1 AND id = ?2;
 
 -- name: ledger
 SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
-       cache_write_tokens
+       cache_write_tokens, refused
   FROM ledger WHERE owner = ?1 ORDER BY time, session, message_id, attempt;
 
 -- name: ledger_of_session
 SELECT message_id, attempt, model, input_tokens, output_tokens, cache_read_tokens, cost_microdollars, time,
-       cache_write_tokens
+       cache_write_tokens, refused
   FROM ledger WHERE owner = ?1 AND session = ?2 ORDER BY time, message_id, attempt;
 
 -- name: prompt

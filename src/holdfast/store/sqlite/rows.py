@@ -189,9 +189,9 @@ def tails(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Fence,
 
 def ledger(db: sqlite3.Connection, owner: Owner, session: SessionId | None) -> tuple[LedgerEntry, ...]:
     if session is None:
-        found = db.execute(SQL["ledger"], (owner,))
+        rows = db.execute(SQL["ledger"], (owner,))
     else:
-        found = db.execute(SQL["ledger_of_session"], (owner, session))
+        rows = db.execute(SQL["ledger_of_session"], (owner, session))
     return tuple(
         LedgerEntry(
             message_id=message_id,
@@ -199,12 +199,13 @@ def ledger(db: sqlite3.Connection, owner: Owner, session: SessionId | None) -> t
             model=model,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            cache_read_tokens=cache_read,
+            cache_read_tokens=read,
             cost_microdollars=cost,
             time=time,
             cache_write_tokens=cache_write,
+            refused=bool(refused),
         )
-        for message_id, attempt, model, input_tokens, output_tokens, cache_read, cost, time, cache_write in found
+        for message_id, attempt, model, input_tokens, output_tokens, read, cost, time, cache_write, refused in rows
     )
 
 

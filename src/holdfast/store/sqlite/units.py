@@ -11,11 +11,13 @@ from typing import Any, Final
 from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
-from holdfast.store.sqlite import annotation_rows, task_rows
+from holdfast.store.budget import OverBudget
+from holdfast.store.sqlite import annotation_rows, budget_rows, task_rows
 from holdfast.store.sqlite.queries import SQL, ManyRows
 from holdfast.store.sqlite.writer import Job
 from holdfast.store.store import (
     HEAD_MOVED,
+    OVER_BUDGET,
     Committed,
     FenceMissed,
     Key,
@@ -213,10 +215,15 @@ class Units:
             if code := self._exceeds_quota(job):
                 return Rejected(code)
             session = self._create(unit)
+        granted = budget_rows.admit_unit(self._db, unit, self._limits.spend, self._now)
+        if isinstance(granted, OverBudget):
+            return Rejected(OVER_BUDGET, granted)
         self._write(job, session)
+        if granted is not None:
+            budget_rows.reserve(self._db, unit, granted, self._now)
         if self._is_watched:
             job.point = f"commit:{_detail(job)}"
-        return Committed(Position(session.head), session.tail)
+        return Committed(Position(session.head), session.tail, granted)
 
     def _refusal(self, job: UnitJob, session: SessionNow | None) -> Outcome | None:
         unit = job.unit
@@ -318,7 +325,10 @@ class Units:
         for entry in unit.ledger:
             cached = (entry.cache_read_tokens, entry.cache_write_tokens)
             used = (entry.input_tokens, entry.output_tokens, *cached, entry.cost_microdollars)
-            db.execute(SQL["add_ledger"], (*key, entry.message_id, entry.attempt, entry.model, *used, entry.time))
+            db.execute(
+                SQL["add_ledger"],
+                (*key, entry.message_id, entry.attempt, entry.model, *used, entry.time, entry.refused),
+            )
         if unit.prompt is not None:
             db.execute(SQL["keep_prompt"], (unit.prompt.digest, unit.prompt.content))
 

@@ -1,14 +1,16 @@
 """The conformance suite for stores: tests that use only the store seam.
 
-A store's own tests subclass `StoreConformance` and provide four fixtures. `open_store` opens the database once more, as
+A store's own tests subclass `StoreConformance` and provide five fixtures. `open_store` opens the database once more, as
 another process would. `lose_claim` makes the database forget a claim, `insert_item` writes an item as a process of
-another release would, and `age_tasks` lets time pass for the hosts of tasks.
+another release would, `age_tasks` lets time pass for the hosts of tasks, and `age_spending` for
+what was spent.
 """
 
 import pytest
 
 from holdfast.store.store import Store
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
+from holdfast.testing.store_conformance.budgets import BudgetConformance
 from holdfast.testing.store_conformance.grants import GrantConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.keys import KeyConformance
@@ -23,9 +25,9 @@ from holdfast.testing.store_conformance.searches import SearchConformance
 from holdfast.testing.store_conformance.secrets import SecretConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
 from holdfast.testing.store_conformance.upgrades import UpgradeConformance
-from holdfast.testing.store_conformance.words import AgeTasks, InsertItem, LoseClaim, OpenStore
+from holdfast.testing.store_conformance.words import AgeSpending, AgeTasks, InsertItem, LoseClaim, OpenStore
 
-__all__ = ["AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
+__all__ = ["AgeSpending", "AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
 
 
 class StoreConformance(
@@ -34,6 +36,7 @@ class StoreConformance(
     LimitConformance,
     LeaseConformance,
     GrantConformance,
+    BudgetConformance,
     PlacementConformance,
     LoadConformance,
     PresenceConformance,

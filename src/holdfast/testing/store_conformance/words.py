@@ -76,6 +76,12 @@ class AgeTasks(Protocol):
     def __call__(self, seconds: int) -> Awaitable[None]: ...
 
 
+class AgeSpending(Protocol):
+    """Shifts what was spent and reserved into the past."""
+
+    def __call__(self, days: int) -> Awaitable[None]: ...
+
+
 class InsertItem(Protocol):
     """Writes an accepted inbox item into the database and wakes its session, without the code of this release."""
 
