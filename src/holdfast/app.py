@@ -45,6 +45,7 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
+from holdfast.store.budget import SpendLimits
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_access import access_fault, database_files, make_private_folder
@@ -631,6 +632,14 @@ def turn_limits(config: Config) -> TurnLimits:
         sessions=config.max_sessions_per_owner or None,
         stored_bytes=config.max_bytes_per_owner or None,
         unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
+        spend=SpendLimits(
+            day=config.budget_day,
+            week=config.budget_week,
+            session=config.budget_session,
+            turn=config.budget_turn,
+            tree=config.budget_tree,
+            tiers=config.budget_tiers,
+        ),
     )
 
 

@@ -225,6 +225,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions that one owner may have; one more is refused. 0, or a server without keys: no limit."""
     max_bytes_per_owner: int = 10_000_000_000
     """The size of one owner's logs and inboxes; beyond it messages and new sessions are refused. 0: no limit."""
+    budget_day: int | None = None
+    """What the model calls of one owner may cost in a UTC day, in US dollars, such as `2.50`; 0 blocks, and without it
+    there is no limit. See docs/budgets.md."""
+    budget_week: int | None = None
+    """The same for an ISO week."""
+    budget_session: int | None = None
+    """The same for one session, for good."""
+    budget_turn: int | None = None
+    """The same for one turn."""
+    budget_tree: int | None = None
+    """The same for a session and all that were started from it, for good."""
+    budget_tiers: Mapping[str, float] = {}
+    """Tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -407,6 +420,34 @@ def _read_fallback(given: Given, environ: Mapping[str, str]) -> str:
     if name != "demo" and not all(name.partition("/")):
         raise given.refused("which is no model's name", allowed=POSSIBLE.removeprefix("Possible are ").rstrip("."))
     return name
+
+
+def _read_dollars(given: Given, environ: Mapping[str, str]) -> int:
+    """An amount of US dollars as microdollars. A program gives microdollars."""
+    if isinstance(given.value, int) and not isinstance(given.value, bool) and given.value >= 0:
+        return given.value
+    text = str(given.value).strip()
+    if not _DOLLARS.fullmatch(text):
+        raise given.refused("not an amount of US dollars", allowed="0, 20 or 2.50, with at most six decimals")
+    whole, _, decimals = text.partition(".")
+    return int(whole) * 1_000_000 + int(decimals.ljust(6, "0"))
+
+
+_DOLLARS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+_TIER: Final = re.compile(r"([a-z0-9][a-z0-9_-]{0,31})=([0-9]{1,6}(?:\.[0-9]{1,3})?)")
+
+
+def _read_tiers(given: Given, environ: Mapping[str, str]) -> Mapping[str, float]:
+    if isinstance(given.value, Mapping):
+        return {str(name): float(factor) for name, factor in given.value.items()}
+    tiers: dict[str, float] = {}
+    for word in _read_list(given, environ):
+        match = _TIER.fullmatch(word)
+        if match is None or match[1] in tiers:
+            raise given.refused("not a list of tiers", allowed="NAME=FACTOR with commas between them: free=1,pro=5")
+        tiers[match[1]] = float(match[2])
+    return tiers
 
 
 def _read_models(given: Given, environ: Mapping[str, str]) -> tuple[StatedFacts, ...]:
@@ -693,6 +734,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="model_api_key", option=None, default="", read=_read_secret),
     Setting(name="model_wire", option=None, default="auto", read=_one_of(get_args(ModelWire))),
     Setting(name="models", option=None, default="", read=_read_models),
+    Setting(name="budget_day", option=None, default="", read=_read_dollars),
+    Setting(name="budget_week", option=None, default="", read=_read_dollars),
+    Setting(name="budget_session", option=None, default="", read=_read_dollars),
+    Setting(name="budget_turn", option=None, default="", read=_read_dollars),
+    Setting(name="budget_tree", option=None, default="", read=_read_dollars),
+    Setting(name="budget_tiers", option=None, default="", read=_read_tiers),
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="redis", option="--redis", default="", read=_read_redis),
     Setting(name="redis_prefix", option=None, default="", read=_read_name),

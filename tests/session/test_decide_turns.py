@@ -282,7 +282,7 @@ def test_a_step_calls_the_model_once() -> None:
 
 def test_a_model_call_that_showed_nothing_before_a_crash_is_made_again() -> None:
     state = state_of(*begun(), turn.Claimed(fence=2, node="n"))  # type: ignore[arg-type]
-    assert decided(state) == CallModel(MessageId("m1"), attempt=1)
+    assert decided(state) == CallModel(MessageId("m1"), attempt=2)
 
 
 @pytest.mark.parametrize(

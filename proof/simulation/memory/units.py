@@ -121,6 +121,8 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
     session.closed.update(unit.closes)
     for entry in unit.ledger:
         budgets.settle(db, unit.key, entry)
+    for attempt in unit.releases:
+        db.reservations.pop((unit.key, *attempt), None)
     if unit.prompt is not None:
         db.prompts.setdefault(unit.prompt.digest, unit.prompt.content)
     tasks.write_unit(db, unit)

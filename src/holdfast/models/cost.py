@@ -32,6 +32,12 @@ def cost_of(usage: TokenUsage, price: TokenPrice | None) -> int | None:
     return (cost + MILLION // 2) // MILLION
 
 
+def dearest(price: TokenPrice, input_tokens: int) -> tuple[int, int]:
+    """The most that an input of that size costs, in microdollars, and what a million tokens of the answer cost."""
+    rates = _rates_for(price, input_tokens)
+    return -(-input_tokens * max(rates.input, rates.cache_write) // MILLION), rates.output
+
+
 def _rates_for(price: TokenPrice, input_tokens: int) -> TokenRates:
     rates = price.rates
     for long_prompt in price.long_prompts:

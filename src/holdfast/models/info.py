@@ -54,5 +54,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 UNKNOWN: Final = ModelInfo()
 """A model that nobody knows."""
 
-BOUNDLESS: Final = ModelInfo(window=1_000_000_000, is_known=True)
-"""A model that takes a conversation of any length."""
+FREE: Final = TokenPrice(rates=TokenRates(input=0, output=0, cache_read=0, cache_write=0))
+
+BOUNDLESS: Final = ModelInfo(window=1_000_000_000, is_known=True, price=FREE)
+"""A model that takes a conversation of any length, and costs nothing."""

@@ -42,6 +42,8 @@ def _decide(state: State, inputs: Inputs) -> Action:
         return compacting
     if state.turn is None:
         return turn_start.start_turn(state, inputs)
+    if inputs.over_budget is not None and state.phase in (Phase.BETWEEN_STEPS, Phase.IDLE, Phase.CALLING_MODEL):
+        return endings.end_over_budget(state, inputs, state.turn, inputs.over_budget)
     if inputs.claims_without_progress > inputs.bounds.max_claims_without_progress:
         return endings.end_poisoned(state, inputs, state.turn)
     match state.phase:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.events import message, request, session, task, turn
 from holdfast.events.body import Body
+from holdfast.events.budget import OverBudget
 from holdfast.events.ids import MessageId, RequestId, ToolCallId
 from holdfast.events.inbox import StopCause
 from holdfast.events.message import Block, SealCause
@@ -18,6 +19,7 @@ from holdfast.events.request import RequestKind
 from holdfast.events.task import TaskNotice
 from holdfast.session import intake, tool_results
 from holdfast.session.actions import Append
+from holdfast.session.budgets import OVER_BUDGET, sentence
 from holdfast.session.compaction import given_up
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.inputs import COMPACTION, Inputs
@@ -98,6 +100,17 @@ def end_poisoned(state: State, inputs: Inputs, current: Turn) -> Append:
         retryable=True,
     )
     return end_early(state, inputs, current, "error", last=[error])
+
+
+def end_over_budget(state: State, inputs: Inputs, current: Turn, over: OverBudget) -> Append:
+    """End a turn for whose next model call there is no money."""
+    return end_early(state, inputs, current, "error", last=[over_budget(over)])
+
+
+def over_budget(over: OverBudget) -> session.SessionError:
+    """The error that says so. It tells no amounts: people learn how much they spent in percent, and when they may go
+    on."""
+    return session.SessionError(error_type=OVER_BUDGET, message=sentence(over), retryable=over.scope != "price")
 
 
 def turn_ended(inputs: Inputs, current: Turn, reason: turn.EndReason) -> turn.TurnEnded:

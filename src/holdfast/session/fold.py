@@ -29,6 +29,7 @@ from holdfast.session.state import (
     Note,
     OpenRequest,
     Person,
+    Phase,
     RunningTask,
     State,
     Summary,
@@ -57,7 +58,7 @@ MAX_PINNED = 32
 MIN_WINDOW = 2_000
 """No window is taken to be smaller: nothing could be said in it."""
 
-FOLD_VERSION = 11
+FOLD_VERSION = 12
 """Raised whenever the meaning of a state changes; snapshots of older versions are ignored."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -438,13 +439,17 @@ def _take_in_turn(state: State, current: Turn, body: Body, position: Position) -
             current.step = body.step
             current.last_step = body.last
             current.message_id = body.message_id
-            current.failure = None
+            current.failure, current.attempts = None, 0
+        case turn.Claimed() if state.phase is Phase.CALLING_MODEL:
+            current.attempts += 1
         case turn.TurnWaiting():
             current.no_worker_noted = body.reason == "no eligible worker"
         case message.Sealed():
             current.message_id = body.next_message_id
+            current.attempts = current.failure.attempt if current.failure is not None else 0
         case message.CallFailed():
             current.failures_since_answer += 1
+            current.attempts = body.attempt
             if body.error_code == TOO_LONG:
                 current.too_long += 1
                 model = state.model_now() or ""

@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from holdfast.events import tool
+from holdfast.events.budget import OverBudget
 from holdfast.events.ids import Fence, RequestId, ToolCallId
 from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Block
@@ -86,6 +87,8 @@ class Inputs(msgspec.Struct, kw_only=True):
     """The window of the session's model in tokens; None: nothing is compacted."""
     fallback: str | None = None
     """The model that is asked when the session's own can't be reached; None if there is none for this session."""
+    over_budget: OverBudget | None = None
+    """There is no money for the model call that was decided on: the turn ends."""
     owns_compaction: bool = False
     """This holder recorded the start of the compaction that is under way, and has not begun it yet."""
 

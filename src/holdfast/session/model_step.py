@@ -50,9 +50,8 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
         cause: SealCause = "provider error" if failed else "crash"
         events = endings.sealed(current.message_id, inputs.shown, inputs.id_of(MessageId), cause)
         return Append(events=events, drops_segments=True)
-    if failure is None:
-        return CallModel(current.message_id, attempt=1)
-    return CallModel(current.message_id, failure.attempt + 1, _delay_before_retry(current, inputs.bounds))
+    delay = 0.0 if failure is None else _delay_before_retry(current, inputs.bounds)
+    return CallModel(current.message_id, current.attempts + 1, delay)
 
 
 def _fall_back(state: State, current: Turn, failure: CallFailure, model: str) -> Append:
@@ -90,10 +89,11 @@ def after_answer(state: State, inputs: Inputs, current: Turn, text: str) -> list
     """The events that follow an answer without tool calls: the end of the turn, or another step."""
     ended = turn.StepEnded(turn_id=current.turn_id, step=current.step)
     if not text.strip():
-        if "empty answer" in current.notes or current.last_step or not state.policy.requests_visible_answer:
+        is_last = "empty answer" in current.notes or current.last_step or inputs.over_budget is not None
+        if is_last or not state.policy.requests_visible_answer:
             return [ended, *_closing_line(inputs, current), endings.turn_ended(inputs, current, "completed")]
         return [ended, message.Noted(text=EMPTY_LINE, reason="empty answer"), *step(inputs, current)]
-    if intake.is_steered(state, inputs, current):
+    if inputs.over_budget is None and intake.is_steered(state, inputs, current):
         return [ended, *next_step(state, inputs, current)]
     return [ended, endings.turn_ended(inputs, current, "completed")]
 

@@ -293,6 +293,8 @@ class Turn(msgspec.Struct):
     """The bounds of the senders of its messages, and of the tasks whose news it got; each of them holds. A sender who
     may use anything adds none."""
     thinking: int | None = None
+    attempts: int = 0
+    """How many attempts at the current model call are over: they failed, or their process died."""
     failure: CallFailure | None = None
     failures_since_answer: int = 0
     fallback: str | None = None

@@ -53,6 +53,8 @@ def _end_step(state: State, inputs: Inputs, current: Turn, reply: ModelReply | N
     ended: list[Body] = [turn.StepEnded(turn_id=current.turn_id, step=current.step)]
     if _ends_turn(state, reply) and not intake.is_steered(state, inputs, current):
         return Append(events=[*ended, endings.turn_ended(inputs, current, "completed")])
+    if inputs.over_budget is not None:
+        return endings.end_over_budget(state, inputs, current, inputs.over_budget)
     if _repeats(reply, current, inputs.bounds):
         ended.append(message.Noted(text=REPEATED_LINE, reason="repeated call"))
     return Append(

@@ -10,6 +10,7 @@ from holdfast.events.message import Delivery
 from holdfast.session import intake
 from holdfast.session.actions import Append, Promoted, Release
 from holdfast.session.compaction import undone_by
+from holdfast.session.endings import over_budget
 from holdfast.session.fold import NO_WORKER
 from holdfast.session.inputs import Inputs
 from holdfast.session.role import excess, narrowing
@@ -67,8 +68,15 @@ def start_turn(state: State, inputs: Inputs) -> Append | Release:
     if not state.title:
         title = title_from(opening.text) if state.policy.shortens_title else opening.text
         begun.events.append(session.TitleChanged(title=title[: inputs.bounds.max_name_characters]))
-    begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId)))
+    begun.events += _first_step(inputs, turn_id)
     return begun
+
+
+def _first_step(inputs: Inputs, turn_id: TurnId) -> list[Body]:
+    """The first model call or, if there is no money for it, the end of the turn."""
+    if inputs.over_budget is None:
+        return [turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId))]
+    return [over_budget(inputs.over_budget), turn.TurnEnded(turn_id=turn_id, reason="error")]
 
 
 def _end_at_once(inputs: Inputs, item: InboxItem, opening: Message, beyond: str) -> Append:
@@ -111,7 +119,7 @@ def wake(state: State, inputs: Inputs) -> Append | Release:
         begun.events += [_beyond(BEYOND_TASK.format(beyond)), turn.TurnEnded(turn_id=turn_id, reason="error")]
     else:
         begun.events[:0] = narrowing(state, *bounds)
-        begun.events.append(turn.StepStarted(turn_id=turn_id, step=1, message_id=inputs.id_of(MessageId)))
+        begun.events += _first_step(inputs, turn_id)
     return begun
 
 

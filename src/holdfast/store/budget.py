@@ -7,10 +7,12 @@ charge of an attempt belongs to the day of its reservation, whenever it ends.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from holdfast.events.budget import OverBudget as OverBudget
+from holdfast.events.budget import Scope
 from holdfast.events.ids import Key, MessageId, Owner, SessionId, TurnId
 
 DAY_MS: Final = 86_400_000
@@ -21,9 +23,6 @@ LEAST_ANSWER_TOKENS: Final = 256
 
 MAX_CHANGES: Final = 16
 """How many changes of one owner's limits may be planned."""
-
-Scope = Literal["day", "week", "session", "turn", "tree", "price"]
-"""The limit that refuses a call; `price`: nobody knows what the call costs, so no limit could be held."""
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,6 +81,10 @@ class SpendLimits(msgspec.Struct, frozen=True, kw_only=True):
     turn: int | None = None
     tree: int | None = None
     tiers: Mapping[str, float] = {}
+
+    @property
+    def are_none(self) -> bool:
+        return all(limit is None for limit in (self.day, self.week, self.session, self.turn, self.tree))
 
     def caps(self, tier: Tier) -> Caps:
         factor = self.tiers.get(tier.tier, 1.0)
@@ -187,14 +190,6 @@ class Granted(msgspec.Struct, frozen=True):
     """To be reserved; 0 where no limit holds."""
     tokens: int | None = None
     """The longest answer that it may give; None: as long as it likes."""
-
-
-class OverBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """The call may not be made."""
-
-    scope: Scope
-    resets_at: int | None = None
-    """When there is room again, in milliseconds; None: only after the limit is raised."""
 
 
 class BudgetNow(msgspec.Struct, frozen=True, kw_only=True):

@@ -162,6 +162,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """The model that the session uses from now on; None leaves it as it is."""
     prompt: PromptRow | None = None
     """A prompt that the events refer to. It is written unless the store has it."""
+    releases: tuple[tuple[MessageId, int], ...] = ()
+    """Attempts at model calls, with money reserved for them, that will not be made."""
     reserves: Ask | None = None
     """The model call that comes next. If its cost has no room in a budget, the unit is rejected."""
     makes_progress: bool = False

@@ -1,17 +1,28 @@
 """The context of a session's model calls: its model, the model's window, its prompt, the tools that it offers."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
-from holdfast.events.context import ToolSpec
+from msgspec.structs import replace
+
+from holdfast.events.body import Body
+from holdfast.events.context import SystemText, ToolSpec, UserText
+from holdfast.events.ids import MessageId
+from holdfast.events.message import Noted, UserMessage
+from holdfast.events.task import TaskNotified
+from holdfast.events.turn import TurnStarted
 from holdfast.large_work import beside_if_large
 from holdfast.models.choice import ModelChoice
+from holdfast.models.cost import dearest
 from holdfast.models.credentials import Credentials
 from holdfast.models.errors import ModelNotUsable, SecretsUnknown
+from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import Model, ModelRequest
 from holdfast.session import compaction
 from holdfast.session.history import anchor, conversation, size_of, system_message
-from holdfast.session.tokens import tokens_in
+from holdfast.session.tokens import tokens_in, tokens_of
+from holdfast.store.budget import Ask
+from holdfast.turns.budgets import Budgets, longest_answer
 from holdfast.turns.errors import ModelUnusableHere
 from holdfast.turns.held_session import HeldSession
 
@@ -19,6 +30,12 @@ log = logging.getLogger(__name__)
 
 Models = Callable[[ModelChoice], Awaitable[Model]]
 """Opens the model that a session chose; raises `ModelNotUsable`."""
+
+IMAGE_TOKENS = 1_600
+"""About how many tokens an image has at most, as providers count them."""
+
+NEWS_TOKENS = 200
+"""About how many tokens the news of a task, or a note, has."""
 
 UNNAMED = "(configured)"
 """Stands for the model of a session that names none, when that model can't be used."""
@@ -36,6 +53,7 @@ class CallContext:
         stream: bool,
         compaction_model: str | None,
         fallback_model: str | None,
+        budgets: Budgets,
     ) -> None:
         self.models = models
         self.window: int | None = None
@@ -43,12 +61,16 @@ class CallContext:
         self.prompt_tokens = 0
         """About how many tokens stand before the conversation."""
         self._session = session
+        self._budgets = budgets
         self._credentials = credentials
         self._stream = stream
         self._compaction_model = compaction_model
         self._fallback_model = fallback_model
         self._prompt = session.prompts.current
         self._offered: tuple[ToolSpec, ...] = ()
+        self._info = UNKNOWN
+        self._is_limited = False
+        session.reservations.price = self._ask
         self._measured: object = None
         """The parts of the state from which the window and the size of the prompt were found."""
 
@@ -58,11 +80,13 @@ class CallContext:
         busy = state.turn is not None or state.compaction is not None or bool(session.inbox)
         if not busy or session.is_partial:
             return
+        self._is_limited = state.provider is None and await self._budgets.hold(session.key.owner)
         recall = state.compactions > 0
         now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, recall)
         if now == self._measured:
             return
-        self.window = (await self.model()).info.window
+        self._info = (await self.model()).info
+        self.window = self._info.window
         self._prompt = await session.prompts.get(state.prompt)
         self._offered = self._prompt.offered(state.tools, state.client_tools, recall=recall)
         self.prompt_tokens = self._prompt.tokens(self._offered) + tokens_in(state.system_message or "")
@@ -117,6 +141,50 @@ class CallContext:
             cache_anchor=anchor(state),
             window=compaction.window_of(state, self.window),
             tokens=state.context_tokens(self.prompt_tokens),
+            max_tokens=self._session.reservations.most_tokens if self._is_limited else None,
+        )
+
+    def _ask(self, message_id: MessageId, attempt: int, bodies: Iterable[Body]) -> Ask | None:
+        """What the next call asks of its owner's budget. A provider that the session brought is paid by its client."""
+        if not self._is_limited:
+            return None
+        state = self._session.state
+        tokens = state.context_tokens(self.prompt_tokens) + sum(map(_tokens_of, bodies))
+        started = next((body.turn_id for body in bodies if isinstance(body, TurnStarted)), None)
+        asked = self._ask_for(
+            self._info,
+            state.model_now() or "",
+            tokens,
+            longest_answer(self._info, tokens, state.thinking_now() or 0),
+            call=(message_id, attempt),
+        )
+        return asked if started is None else replace(asked, turn_id=started)
+
+    async def reserve_beside(self, call: tuple[MessageId, int], model: Model, request: ModelRequest) -> bool:
+        """Have money reserved for a call beside the turn, such as one for a summary. False: there is none."""
+        if not self._is_limited:
+            return True
+        tokens = sum(tokens_in(part.text) for part in request.messages if isinstance(part, (SystemText, UserText)))
+        longest = request.max_tokens or longest_answer(model.info, tokens, 0)
+        return await self._session.reserve_beside(self._ask_for(model.info, model.name, tokens, longest, call=call))
+
+    def _ask_for(self, info: ModelInfo, model: str, tokens: int, longest: int, *, call: tuple[MessageId, int]) -> Ask:
+        limits, turn = self._session.store.limits.spend, self._session.state.turn
+        input_cost, rate = dearest(info.price, tokens) if info.price is not None else (0, 0)
+        message_id, attempt = call
+        return Ask(
+            message_id=message_id,
+            attempt=attempt,
+            turn_id=turn.turn_id if turn is not None else None,
+            model=model,
+            root=self._session.key.session,
+            input_cost=input_cost,
+            output_rate=rate,
+            most_tokens=longest,
+            is_priced=info.price is not None,
+            session_cap=limits.session,
+            turn_cap=limits.turn,
+            tree_cap=limits.tree,
         )
 
     def _headers(self) -> dict[str, str]:
@@ -124,3 +192,14 @@ class CallContext:
         if self._credentials is None or turn is None:
             return {}
         return self._credentials.headers(self._session.key, turn.message_ids)
+
+
+def _tokens_of(body: Body) -> int:
+    """About how many tokens an event adds to the next call."""
+    match body:
+        case UserMessage():
+            return tokens_of((body.model_text or body.content,)) + IMAGE_TOKENS * len(body.images)
+        case TaskNotified() | Noted():
+            return NEWS_TOKENS
+        case _:
+            return 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from holdfast.events.compaction import CompactionStarted
+from holdfast.events.compaction import CompactionStarted, call_of
 from holdfast.events.ids import CompactionId
 from holdfast.session.actions import Append
 from holdfast.session.inputs import COMPACTION, Inputs
@@ -39,7 +39,15 @@ class Compactions:
         """Start to make the summary, beside the loop."""
         self._started = None
         model, window = await self._context.summary_model()
-        work = summarise(self._session, current, model, model_window=window, inputs=inputs)
+        call = (call_of(current.compaction_id), current.attempt)
+        work = summarise(
+            self._session,
+            current,
+            model,
+            model_window=window,
+            inputs=inputs,
+            reserve=lambda request: self._context.reserve_beside(call, model, request),
+        )
         self._activities.start(COMPACTION, work)
 
     async def drop_stale(self) -> None:

@@ -30,6 +30,7 @@ from holdfast.session.inputs import InterruptedCall
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.prompt import Prompt
 from holdfast.session.state import Phase, State, next_phase
+from holdfast.store.budget import Ask
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
 from holdfast.store.store import (
@@ -58,12 +59,16 @@ from holdfast.turns.deferral import defer_cancellation
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.load import FoldedSession
 from holdfast.turns.prompts import Prompts
+from holdfast.turns.reservations import Reservations
 
 log = logging.getLogger(__name__)
 
 MISSED_EVENTS = 1_000
 """How many events the holder reads after a rejected unit, to fold in records that other processes appended. It reads
 the rest with its next commits."""
+
+NOT_ANSWERED = frozenset(("model_unreachable", "model_rate_limited", "model_unavailable"))
+"""The failures of attempts that the provider did not take up: they cost nothing."""
 
 SNAPSHOT_BYTES_PER_EVENT = 4096
 """Bytes of snapshots that a session may write for each of its events, on average."""
@@ -126,6 +131,7 @@ class HeldSession:
         """Makes the loop look at the inbox and decide again."""
         self.others_changed = asyncio.Event()
         """Another session of the same owner may have become runnable."""
+        self.reservations = Reservations()
         self.call_in_flight: tuple[MessageId, int] | None = None
         """The message and the attempt of the model call that is under way and not yet recorded."""
         self.to_background: dict[ToolCallId, asyncio.Event] = {}
@@ -288,7 +294,12 @@ class HeldSession:
         self._tail_seen = max(self._tail_seen, tail[1])
 
     async def commit(
-        self, append: Append, *, opens_task: TaskRow | None = None, changes_task: TaskChange | None = None
+        self,
+        append: Append,
+        *,
+        opens_task: TaskRow | None = None,
+        changes_task: TaskChange | None = None,
+        reserves: Ask | None = None,
     ) -> bool:
         """Write one decision as a unit. False: the inbox has changed; read it and decide again.
 
@@ -297,12 +308,15 @@ class HeldSession:
         events = tuple(self._event(body) for body in append.events)
         row_status = self._row_after(append)
         unit = self._unit(append, events, row_status)
+        if reserves is not None:
+            unit = msgspec.structs.replace(unit, reserves=reserves)
         if opens_task is not None or changes_task is not None:
             opens, changes = (opens_task,) if opens_task else (), (changes_task,) if changes_task else ()
             unit = msgspec.structs.replace(unit, opens_tasks=opens, changes_tasks=changes)
         with self._track_write():
             started = self.clock.monotonic()
             outcome, cancelled = await defer_cancellation(self.store.commit(unit))
+            self.reservations.note(unit, outcome)
             is_done = self._check_outcome(outcome)
             if isinstance(outcome, Committed):
                 self.observed.committed(unit, name_of=self._tool_of, seconds=self.clock.monotonic() - started)
@@ -345,6 +359,23 @@ class HeldSession:
         if promoted:
             self._publish(Changed(promoted=True))
         self._keep_snapshot()
+
+    async def reserve(self) -> bool:
+        """Have money reserved for the call that is decided on, unless it is already. False: decide again."""
+        current = self.state.turn
+        asked = self.reservations.needed(current.message_id, current.attempts + 1) if current is not None else None
+        return asked is None or await self.commit(Append(), reserves=asked)
+
+    async def reserve_beside(self, asked: Ask) -> bool:
+        """Have money reserved for a call beside the turn. False: there is none."""
+        unit = Unit(key=self.key, fence=self.lease.fence, reserves=asked)
+        with self._track_write():
+            outcome, cancelled = await defer_cancellation(self.store.commit(unit))
+            if isinstance(outcome, FenceMissed):
+                raise LeaseLost(self.key)
+        if cancelled is not None:
+            raise cancelled
+        return isinstance(outcome, Committed)
 
     async def until_written(self) -> None:
         """Wait for all writes in flight, and raise if any failed. The end of a turn needs this: a segment or a tool
@@ -419,7 +450,7 @@ class HeldSession:
     def _unit(self, append: Append, events: tuple[Event, ...], row_status: tuple[Status, TurnId | None]) -> Unit:
         title = next((body.title for body in append.events if isinstance(body, session.TitleChanged)), None)
         model = next((body.new_model for body in append.events if isinstance(body, session.ModelChanged)), None)
-        return Unit(
+        unit = Unit(
             key=self.key,
             fence=self.lease.fence,
             events=events,
@@ -448,6 +479,7 @@ class HeldSession:
             model=model,
             makes_progress=_makes_progress(append.events),
         )
+        return self.reservations.added_to(unit, append.events, self.state, self._phase_after(append.events))
 
     def _row_after(self, append: Append) -> tuple[Status, TurnId | None]:
         """The status and the turn in the session's row after this unit."""
@@ -500,7 +532,10 @@ class HeldSession:
                         time=self.clock.now_ms(),
                     )
                 case message.CallFailed():
-                    yield self._unknown_use(body.message_id, body.attempt)
+                    refused = body.status_code is not None or body.error_code in NOT_ANSWERED
+                    yield msgspec.structs.replace(self._unknown_use(body.message_id, body.attempt), refused=refused)
+                case turn.Claimed() if self.state.turn is not None and self.state.phase is Phase.CALLING_MODEL:
+                    yield self._unknown_use(self.state.turn.message_id, self.state.turn.attempts + 1)
                 case CompactionStarted(attempt=attempt) if attempt > 1:
                     yield self._unknown_use(call_of(body.compaction_id), attempt - 1)
                 case CompactionEnded() if body.is_called:

@@ -31,6 +31,7 @@ from holdfast.store.store import Claim, ReleaseKind
 from holdfast.tools.registry import Registry
 from holdfast.turns import cancelled_tools
 from holdfast.turns.activities import Activities, linger
+from holdfast.turns.budgets import Budgets
 from holdfast.turns.call_context import CallContext, Models
 from holdfast.turns.compactions import Compactions
 from holdfast.turns.errors import LeaseLost
@@ -57,6 +58,7 @@ class TurnLoop:
         stream: bool = True,
         compaction_model: str | None = None,
         fallback_model: str | None = None,
+        budgets: Budgets | None = None,
         titles: Titles | None = None,
         lingering: set[HeldSession] | None = None,
         others_wait: Callable[[Key], Awaitable[bool]] | None = None,
@@ -78,6 +80,7 @@ class TurnLoop:
             stream=stream,
             compaction_model=compaction_model,
             fallback_model=fallback_model,
+            budgets=budgets or Budgets(session.store, session.clock),
         )
         self._compactions = Compactions(session, self._context, self._activities)
         self._facts: dict[ToolCallId, CallFacts] = {}
@@ -166,7 +169,8 @@ class TurnLoop:
                 await self._activities.cancel()
                 return await self._release("handed_over")
             case CallModel() as call:
-                await self._start_model(call)
+                if await self.session.reserve():
+                    await self._start_model(call)
             case Summarise(compaction=current):
                 await self._compactions.start(current, lambda: self._inputs(frozenset()))
             case RunTools(calls=calls):
@@ -239,6 +243,7 @@ class TurnLoop:
             prompt_tokens=self._context.prompt_tokens,
             window=self._context.window,
             fallback=self._context.fallback(),
+            over_budget=session.reservations.over_budget,
             owns_compaction=self._compactions.owns(session.state.compaction),
         )
 
@@ -253,7 +258,13 @@ class TurnLoop:
         if titles is not None:
             state = self.session.state
             choice = ModelChoice(key=self.session.key, name=state.model, provider=state.provider)
-            titles.consider(self.session.key, state, lambda: self._context.models(choice), self.session.answer_begun)
+            titles.consider(
+                self.session.key,
+                state,
+                lambda: self._context.models(choice),
+                self.session.answer_begun,
+                lambda call, model, request: self._context.reserve_beside((call, 1), model, request),
+            )
 
     def _start_tool(self, call: ToolCall) -> None:
         tool = self._registry.get(call.name)

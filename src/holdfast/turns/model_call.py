@@ -167,7 +167,13 @@ async def _record_answer(session: HeldSession, answer: AnswerBuffer, model: Mode
         await session.refresh_inbox()
         message_events = _message_events(answer, model, duration_ms)
         following: list[Body] = []
-        inputs = Inputs(new_id=session.new_id, now=session.clock.now_ms(), bounds=session.bounds, inbox=session.inbox)
+        inputs = Inputs(
+            new_id=session.new_id,
+            now=session.clock.now_ms(),
+            bounds=session.bounds,
+            inbox=session.inbox,
+            over_budget=session.reservations.over_budget,
+        )
         if not answer.calls() and session.state.turn and not session.has_stop():
             following = after_answer(session.state, inputs, session.state.turn, answer.text())
         append = Append(

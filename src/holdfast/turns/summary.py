@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -43,6 +43,9 @@ SUMMARY_SECONDS: Final = 600.0
 CHARACTERS_PER_TOKEN: Final = 8
 """More than any text has. A model that goes on beyond the tokens it was given is cut off."""
 
+Reserve = Callable[[ModelRequest], Awaitable[bool]]
+"""Has money reserved for a call; False: there is none."""
+
 log = logging.getLogger(__name__)
 
 
@@ -57,12 +60,19 @@ class MadeSummary(msgspec.Struct, kw_only=True):
 
 
 async def summarise(
-    session: HeldSession, current: Compaction, model: Model, *, model_window: int, inputs: Callable[[], Inputs]
+    session: HeldSession,
+    current: Compaction,
+    model: Model,
+    *,
+    model_window: int,
+    inputs: Callable[[], Inputs],
+    reserve: Reserve,
 ) -> None:
     """Make the summary, and commit the end of the compaction, unless it was given up meanwhile. `model_window` is the
-    window of the model that makes it; `inputs` gives what is decided on, as it is then."""
+    window of the model that makes it; `inputs` gives what is decided on, as it is then; `reserve` has money reserved
+    for a call."""
     replaced = compaction.tokens_left_out(session.state, current.up_to)
-    made = await _ask(session, current, model, model_window)
+    made = await _ask(session, current, model, model_window, reserve)
     raise_if_cancelled()
     while session.state.compaction is not None and session.state.compaction.compaction_id == current.compaction_id:
         ended = _end(session.state, inputs(), current, made, model.name, replaced)
@@ -101,15 +111,15 @@ def _judged(made: MadeSummary, replaced: int) -> tuple[str, CompactionError, str
     return text, "", ""
 
 
-async def _ask(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
+async def _ask(session: HeldSession, current: Compaction, model: Model, window: int, reserve: Reserve) -> MadeSummary:
     try:
         async with asyncio.timeout(SUMMARY_SECONDS):
-            return await _try(session, current, model, window)
+            return await _try(session, current, model, window, reserve)
     except TimeoutError:
         return MadeSummary(error=f"The summary took longer than {SUMMARY_SECONDS:.0f} seconds.")
 
 
-async def _try(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
+async def _try(session: HeldSession, current: Compaction, model: Model, window: int, reserve: Reserve) -> MadeSummary:
     """Call the model, again after a passing failure. A refusal as too long shortens the transcript: to the window that
     the provider names, or to a half."""
     failure = ""
@@ -118,6 +128,8 @@ async def _try(session: HeldSession, current: Compaction, model: Model, window: 
             await session.clock.sleep(session.bounds.backoff_seconds * 2.0 ** (attempt - 1) * random.uniform(1.0, 1.25))
         request = await _request(session, current, window)
         made = MadeSummary()
+        if not await reserve(request):
+            return MadeSummary(error="There is no budget left for a summary.")
         try:
             await _receive(model, request, made)
         except ModelError as error:

@@ -17,7 +17,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Key, MessageId, Position
 from holdfast.events.session import TitleChanged
 from holdfast.live.live import Advanced, Live
-from holdfast.models.model import Model, ModelError, TextDelta, TokenUsage
+from holdfast.models.model import Model, ModelError, ModelRequest, TextDelta, TokenUsage
 from holdfast.models.title_request import title_in, title_request
 from holdfast.session.state import Person, State
 from holdfast.store.clock import Clock
@@ -41,6 +41,9 @@ MAX_TRIES: Final = 50
 
 OpenModel = Callable[[], Awaitable[Model]]
 
+Reserve = Callable[[MessageId, Model, ModelRequest], Awaitable[bool]]
+"""Has money reserved for a call; False: there is none."""
+
 log = logging.getLogger(__name__)
 
 
@@ -56,15 +59,15 @@ class Titles:
         self._calls = asyncio.Semaphore(MAX_CALLS)
         self._is_stopped = False
 
-    def consider(self, key: Key, state: State, model: OpenModel, answer_begun: asyncio.Event) -> None:
+    def consider(self, key: Key, state: State, model: OpenModel, answer_begun: asyncio.Event, reserve: Reserve) -> None:
         """Start making a title if the session needs one. The call waits for `answer_begun`, so that it does not delay
-        the first words of the turn's answer."""
+        the first words of the turn's answer. Without money for it, the first words stay."""
         is_free = not self._is_stopped and key not in self._tasks and len(self._tasks) < MAX_WAITING
         if not is_free or not wants_title(state):
             return
         first_message = next(item.text for item in state.history if isinstance(item, Person))
         task = asyncio.create_task(
-            self._make_title(key, first_message, state.head, model, answer_begun), name=f"title {key.session}"
+            self._make_title(key, first_message, state.head, model, answer_begun, reserve), name=f"title {key.session}"
         )
         self._tasks[key] = task
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
@@ -78,14 +81,23 @@ class Titles:
         await asyncio.gather(*making, return_exceptions=True)
 
     async def _make_title(
-        self, key: Key, first_message: str, head: Position, model: OpenModel, answer_begun: asyncio.Event
+        self,
+        key: Key,
+        first_message: str,
+        head: Position,
+        model: OpenModel,
+        answer_begun: asyncio.Event,
+        reserve: Reserve,
     ) -> None:
         try:
             await answer_begun.wait()
             async with self._calls:
-                opened = await model()
-                title, usage = await _request_title(opened, first_message)
-            await self._record(key, head, title, self._ledger_entry(opened.name, usage))
+                opened, request = await model(), title_request(first_message)
+                call = MessageId(f"title:{self._new_id()}")
+                if not await reserve(call, opened, request):
+                    return
+                title, usage = await _request_title(opened, request)
+            await self._record(key, head, title, self._ledger_entry(call, opened.name, usage))
         except Exception as error:
             log.warning("session %s keeps its first words for a title: %s", key.session, type(error).__name__)
 
@@ -114,16 +126,17 @@ class Titles:
             head = events[-1].position
         return head
 
-    def _ledger_entry(self, model: str, usage: TokenUsage | None) -> LedgerEntry:
+    def _ledger_entry(self, call: MessageId, model: str, usage: TokenUsage | None) -> LedgerEntry:
         """The ledger entry of one call; a call that did not report its usage is unknown, not free."""
         used = usage or TokenUsage()
         return LedgerEntry(
-            message_id=MessageId(f"title:{self._new_id()}"),
+            message_id=call,
             attempt=1,
             model=model,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
             cost_microdollars=used.cost_microdollars,
             time=self._clock.now_ms(),
         )
@@ -135,14 +148,14 @@ def wants_title(state: State) -> bool:
     return state.wants_title and not is_named and state.turn is not None and state.turns == 1
 
 
-async def _request_title(model: Model, first_message: str) -> tuple[str, TokenUsage | None]:
+async def _request_title(model: Model, request: ModelRequest) -> tuple[str, TokenUsage | None]:
     """Ask the model for a title. Returns the title, empty if the call failed, and the usage."""
     answer: list[str] = []
     usage: TokenUsage | None = None
     try:
         async with (
             asyncio.timeout(CALL_SECONDS),
-            contextlib.aclosing(model.stream(title_request(first_message))) as stream,
+            contextlib.aclosing(model.stream(request)) as stream,
         ):
             async for chunks in stream:
                 answer += [chunk.text for chunk in chunks if isinstance(chunk, TextDelta)]

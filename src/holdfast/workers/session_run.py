@@ -18,6 +18,7 @@ from holdfast.store.store import Claim, ReleaseKind, Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.working_directory import Identify
+from holdfast.turns.budgets import Budgets
 from holdfast.turns.call_context import Models
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.held_session import HeldSession, MayWorkIn
@@ -82,6 +83,7 @@ class SessionRunner:
         self._holds = holds
         self._keeper = keeper
         self._wakeup = wakeup
+        self._budgets = Budgets(store, clock)
         self.titles = Titles(store=store, live=live, clock=clock, new_id=new_id)
         self.unusable_models: set[str] = set()
         """Models that this process could not use: it leaves their sessions to other processes."""
@@ -161,6 +163,7 @@ class SessionRunner:
             registry=self._registry,
             compaction_model=self._compaction_model,
             fallback_model=self._fallback_model,
+            budgets=self._budgets,
             titles=self.titles,
             lingering=self._lingering,
             others_wait=self._others_wait,

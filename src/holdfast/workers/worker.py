@@ -2,6 +2,7 @@
 keeper renews the leases, and the holds release them."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -14,6 +15,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.prompt import Prompt
 from holdfast.session.state import Phase
 from holdfast.store.clock import Clock
+from holdfast.store.errors import StoreError
 from holdfast.store.store import Store
 from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
@@ -27,6 +29,11 @@ from holdfast.workers.holds import Holds
 from holdfast.workers.lease_keeper import LeaseKeeper
 from holdfast.workers.pace import Pace
 from holdfast.workers.session_run import SessionRunner
+
+SETTLE_EVERY_SECONDS = 60.0
+"""How often a process looks for money that dead processes had reserved."""
+
+log = logging.getLogger(__name__)
 
 
 class Worker:
@@ -55,6 +62,7 @@ class Worker:
     ) -> None:
         self._store = store
         self._live = live
+        self._clock = clock
         wakeup = asyncio.Event()
         self.holds = Holds(store, live, wakeup=wakeup, max_sessions=pace.max_sessions)
         self.keeper = LeaseKeeper(
@@ -108,7 +116,8 @@ class Worker:
         await self.keeper.renew()
         self._stop_listening = self._live.on_change(self._claimer.wake)
         self._claiming = asyncio.create_task(self._claimer.run())
-        self._duties = [asyncio.create_task(duty) for duty in (self.keeper.run(), self._watch_other_processes())]
+        duties = (self.keeper.run(), self._watch_other_processes(), self._settle_reservations())
+        self._duties = [asyncio.create_task(duty) for duty in duties]
         return self
 
     async def __aexit__(
@@ -136,6 +145,15 @@ class Worker:
         async for _ in self._store.changes(wanted=self._has_listeners):
             if self._live.others_wrote() and self.keeper.sessions:
                 await self.keeper.listen()
+
+    async def _settle_reservations(self) -> None:
+        """Charge what dead processes had reserved for model calls."""
+        while True:
+            await self._clock.sleep(SETTLE_EVERY_SECONDS)
+            try:
+                await self._store.settle_left()
+            except StoreError as error:
+                log.warning("what dead processes reserved was not settled: %s", error.message)
 
     def _has_listeners(self) -> bool:
         return bool(self.keeper.sessions) or self._live.listening()

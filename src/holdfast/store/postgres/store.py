@@ -497,6 +497,8 @@ class PostgresStore:
         return await self._read(lambda db: budget_rows.spending(db, owner, first_day, last_day, session))
 
     async def settle_left(self, *, limit: int = 1_000) -> int:
+        if not await self._read(lambda db: db.rows("reservations_left", 1)):
+            return 0
         now = self._clock.now_ms()
         return await self._write("settle_left", lambda db: budget_rows.settle_left(db, limit, now))
 

@@ -92,7 +92,7 @@ def _is_simple(unit: Unit) -> bool:
     """Whether the unit depends on nothing but its fence, and one statement writes all of it."""
     rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
     others = unit.prompt is not None or unit.creates is not None or unit.reserves is not None
-    return not (rows or unit.ends_commands or others)
+    return not (rows or unit.ends_commands or unit.releases or others)
 
 
 class Group:
@@ -533,6 +533,8 @@ async def _write_rows(link: Link, unit: Unit) -> None:
         await link.run("open_requests", *_columns(8, opened))
     if unit.closes:
         await link.run("close_requests", *_columns(3, [(*of, request_id) for request_id in unit.closes]))
+    for attempt in unit.releases:
+        await link.run("drop_reservation", *of, *attempt)
     if unit.prompt is not None:
         await link.run("keep_prompt", unit.prompt.digest, unit.prompt.content)
     await task_rows.write_unit(link, unit)

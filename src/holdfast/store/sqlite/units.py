@@ -283,7 +283,7 @@ class Units:
             session.flew = True
         if job.segments:
             self._append_segments(job, session)
-        if unit.promotes or unit.opens or unit.closes or unit.ledger or unit.prompt:
+        if unit.promotes or unit.opens or unit.closes or unit.ledger or unit.releases or unit.prompt:
             self._write_rows(unit, job.key)
         if unit.opens_tasks or unit.changes_tasks or unit.ends_commands:
             task_rows.write_unit(self._db, unit)
@@ -329,6 +329,8 @@ class Units:
                 SQL["add_ledger"],
                 (*key, entry.message_id, entry.attempt, entry.model, *used, entry.time, entry.refused),
             )
+        for attempt in unit.releases:
+            db.execute(SQL["drop_reservation"], (*key, *attempt))
         if unit.prompt is not None:
             db.execute(SQL["keep_prompt"], (unit.prompt.digest, unit.prompt.content))
 

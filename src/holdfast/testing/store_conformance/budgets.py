@@ -110,7 +110,9 @@ class BudgetConformance:
         lease = await running(priced)
         await reserve(priced, lease, ask("a", dollars=10))
         head = (await priced.row(KEY)).head  # type: ignore[union-attr]
-        unit = Unit(key=KEY, fence=lease.fence, events=(said("more"),), ledger=(ledger("x", cost=1),), reserves=ask("b"))
+        unit = Unit(
+            key=KEY, fence=lease.fence, events=(said("more"),), ledger=(ledger("x", cost=1),), reserves=ask("b")
+        )
         assert isinstance(await priced.commit(unit), Rejected)
         row = await priced.row(KEY)
         assert row is not None
