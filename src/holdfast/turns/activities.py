@@ -53,9 +53,7 @@ class Activities:
         self.request_end()
         try:
             if tasks:
-                (_, abandoned), cancelled = await defer_cancellation(
-                    asyncio.wait(tasks, timeout=cancelled_tools.GIVE_UP_SECONDS)
-                )
+                abandoned, cancelled = await defer_cancellation(cancelled_tools.wait_for_end(tasks))
                 for task in abandoned:
                     log.warning("%s was cancelled and goes on all the same", task.get_name())
                 if cancelled is not None:
@@ -72,7 +70,7 @@ class Activities:
         if task not in self._cancelled:
             self._cancelled.add(task)
             task.cancel()
-        _, cancelled = await defer_cancellation(asyncio.wait([task], timeout=cancelled_tools.GIVE_UP_SECONDS))
+        _, cancelled = await defer_cancellation(cancelled_tools.wait_for_end([task]))
         if self._tasks.get(name) is task:
             del self._tasks[name]
             self._cancelled.discard(task)

@@ -6,6 +6,7 @@ no other process can start the same work beside them.
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from holdfast.turns.deferral import defer_cancellation
@@ -14,6 +15,19 @@ log = logging.getLogger(__name__)
 
 GIVE_UP_SECONDS = 1.0
 """How long a turn waits for a tool or a model call that it cancelled before it continues, or ends, without it."""
+
+PARTS = 4
+"""The parts that this time is waited in: a process that stood still uses up one of them at most, and what it cancelled
+right before has the others to end."""
+
+
+async def wait_for_end(tasks: Collection[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+    """Wait for cancelled tasks to end. Returns those that still run when the time is over."""
+    pending = set(tasks)
+    for _ in range(PARTS):
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=GIVE_UP_SECONDS / PARTS)
+    return pending
 
 
 class CancelledTools:
