@@ -396,21 +396,21 @@ def each_call_begins_as_the_one_before(evidence: Evidence) -> Iterator[str]:
 def a_compaction_takes_effect_once_or_not_at_all(evidence: Evidence) -> Iterator[str]:
     """One compaction goes on at a time. It ends once, and only its end changes the context. A later attempt follows the
     one before. One whose holder died between two turns rests until the next message if a stop emptied the inbox."""
-    under_way, attempt = "", 0
+    under_way, attempt, up_to = "", 0, Position(0)
     for event in evidence.events:
         match event.body:
             case compaction.CompactionStarted(compaction_id=started):
                 expected = attempt + 1 if started == under_way else 1
                 if (under_way and started != under_way) or event.body.attempt != expected:
                     yield f"at {event.position} {started} starts as attempt {event.body.attempt} beside {under_way!r}"
-                under_way, attempt = started, event.body.attempt
+                under_way, attempt, up_to = started, event.body.attempt, event.body.up_to
             case compaction.CompactionEnded(compaction_id=ended):
                 if ended != under_way:
                     yield f"at {event.position} {ended} ends, and {under_way!r} is under way"
                 if event.body.method == "cut" and event.body.trigger in ("threshold", "manual"):
                     yield f"at {event.position} a part that still fits is left out without a summary"
                 under_way, attempt = "", 0
-            case session.Truncated():
+            case session.Truncated(kept=kept) if kept < up_to:
                 under_way, attempt = "", 0
             case _:
                 pass

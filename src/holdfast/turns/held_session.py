@@ -598,9 +598,10 @@ class HeldSession:
 
     def _snapshot_if_due(self) -> Snapshot | None:
         """Make a snapshot if one is due. A snapshot is as large as the state, so large states get one less often: over
-        a session's life the snapshots cost no more than a fixed number of bytes for each event."""
+        a session's life the snapshots cost no more than a fixed number of bytes for each event. A state that lacks a
+        part of the conversation is not worth one: every load would read the whole log."""
         every = max(self.bounds.snapshot_every_events, self._snapshot_bytes // SNAPSHOT_BYTES_PER_EVENT)
-        if self.is_partial or self.state.head - self._snapshot_at < every:
+        if self.is_partial or self.state.is_behind or self.state.head - self._snapshot_at < every:
             return None
         try:
             return Snapshot(FOLD_VERSION, self.state.head, dump(self.state))

@@ -127,6 +127,7 @@ async def _try(session: HeldSession, current: Compaction, model: Model, window: 
         if attempt:
             await session.clock.sleep(session.bounds.backoff_seconds * 2.0 ** (attempt - 1) * random.uniform(1.0, 1.25))
         request = await _request(session, current, window)
+        raise_if_cancelled()
         made = MadeSummary()
         if not await reserve(request):
             return MadeSummary(error="There is no budget left for a summary.")
@@ -152,6 +153,7 @@ async def _receive(model: Model, request: ModelRequest, made: MadeSummary) -> No
         pieces: list[str] = []
         left = (request.max_tokens or 0) * CHARACTERS_PER_TOKEN
         async for chunks in stream:
+            raise_if_cancelled()  # A model that ignored its cancellation is not read on, and not called again.
             for chunk in chunks:
                 if isinstance(chunk, TextDelta):
                     pieces.append(chunk.text)
