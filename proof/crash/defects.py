@@ -53,7 +53,7 @@ from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 from holdfast.workers import session_run
-from proof.crash import compaction_defects, crowd_defects, postgres_defects
+from proof.crash import budget_defects, compaction_defects, crowd_defects, postgres_defects
 from proof.crash.plant import altered
 from proof.crash.plant import replace as _replace
 from proof.crash.trial import Database, Kind
@@ -774,6 +774,24 @@ DEFECTS: tuple[Defect, ...] = (
         name="the call for a summary is not on the books",
         plant=compaction_defects.book_no_summary,
         scenarios=("compaction",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a budget is checked after the call",
+        plant=budget_defects.check_after_the_call,
+        scenarios=("budget",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="the attempt of a dead holder is not charged",
+        plant=budget_defects.forget_the_dead,
+        scenarios=("budget",),
+        near="segments",
+    ),
+    Defect(
+        name="a reservation is settled twice",
+        plant=budget_defects.settle_twice,
+        scenarios=("budget",),
         kinds=("calm",),
     ),
     Defect(

@@ -13,12 +13,21 @@ from holdfast.commands.folder import folders
 from holdfast.commands.processes import is_alive
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.store.sqlite import key_rows, rows
+from holdfast.store.sqlite import budget_rows, key_rows, rows
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash import postgres_evidence, postgres_trials
 from proof.crash.journal import Affected, AnyEntry, Begun, Died, path_of, read
-from proof.crash.kept_session import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
+from proof.crash.kept_session import (
+    EVER,
+    LEFT_OF_A_SESSION,
+    Command,
+    Kept,
+    SessionRow,
+    money_of,
+    read_again,
+    read_whole,
+)
 from proof.crash.scenario import Scenario
 from proof.crash.trial import Trial
 
@@ -100,6 +109,7 @@ def kept_in_file(database: Path, key: Key) -> Kept:
             segments=loaded.segments if loaded else (),
             snapshot=_snapshot(db, key),
             ledger=rows.ledger(db, key.owner, key.session),
+            **money_of(budget_rows.spending(db, key.owner, *EVER, None), budget_rows.reserved(db, key.owner), key),
             leftovers=_leftovers(db, key),
             commands=_commands(db, key),
             keys=key_rows.read(db, None),

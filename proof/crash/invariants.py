@@ -491,23 +491,44 @@ def every_attempt_is_booked_once(evidence: Evidence) -> Iterator[str]:
     """The ledger has one entry for each try at a model call that the log knows of."""
     if evidence.scenario.is_deleted:
         return
-    wanted: Counter[str] = Counter()
+    wanted: set[tuple[str, int]] = set()
     cut = {body.message_id for body in _of(evidence, message.CallFailed) if body.error_code == "model_cut"}
-    for event in evidence.events:
+    for event, state in _followed(evidence.events):
         match event.body:
-            case message.Usage(message_id=message_id) | message.CallFailed(message_id=message_id):
-                wanted[message_id] += 1
+            case message.Usage(message_id=message_id, attempt=attempt):
+                wanted.add((message_id, attempt))
+            case message.CallFailed(message_id=message_id, attempt=attempt):
+                wanted.add((message_id, attempt))
+            case turn.Claimed() if state.turn is not None and state.phase is Phase.CALLING_MODEL:
+                wanted.add((state.turn.message_id, state.turn.attempts))
             case AssistantMessage(message_id=message_id, interrupted=True) if message_id not in cut:
-                wanted[message_id] += 1
+                attempts = state.turn.attempts if state.turn is not None else 0
+                wanted.add((message_id, attempts if (message_id, attempts) in wanted else attempts + 1))
             case compaction.CompactionStarted(compaction_id=compaction_id, attempt=attempt) if attempt > 1:
-                wanted[compaction.call_of(compaction_id)] += 1
-            case compaction.CompactionEnded(compaction_id=compaction_id) as ended if ended.is_called:
-                wanted[compaction.call_of(compaction_id)] += 1
+                wanted.add((compaction.call_of(compaction_id), attempt - 1))
+            case compaction.CompactionEnded(compaction_id=compaction_id, attempt=attempt) as ended if ended.is_called:
+                wanted.add((compaction.call_of(compaction_id), attempt))
             case _:
                 pass
-    booked = Counter(entry.message_id for entry in evidence.ledger if not entry.message_id.startswith("title:"))
-    if booked != wanted:
-        yield f"booked are {dict(booked)}; the log has {dict(wanted)}"
+    booked = Counter(
+        (entry.message_id, entry.attempt) for entry in evidence.ledger if not entry.message_id.startswith("title:")
+    )
+    if booked != Counter(wanted):
+        yield f"booked are {dict(booked)}; the log has {sorted(wanted)}"
+
+
+def no_money_is_spent_twice(evidence: Evidence) -> Iterator[str]:
+    """What a session was charged is what its ledger says, nothing stays reserved for calls that are over, and all
+    sessions of an owner together keep within their budget."""
+    calls, cost = sum(row.calls for row in evidence.spending), sum(row.cost for row in evidence.spending)
+    known = sum(entry.cost_microdollars or 0 for entry in evidence.ledger)
+    if (calls, cost) != (len(evidence.ledger), known):
+        yield f"{calls} calls are charged with {cost}; the ledger has {len(evidence.ledger)} with {known}"
+    if evidence.reserved and evidence.row is not None and evidence.row.status == "idle":
+        yield f"still reserved: {evidence.reserved}"
+    cap = evidence.scenario.limits.spend.day
+    if cap is not None and evidence.owner_charged > cap:
+        yield f"{evidence.owner_charged} microdollars were charged, of {cap}"
 
 
 def titles_do_not_fight(evidence: Evidence) -> Iterator[str]:
@@ -775,6 +796,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     compactions_meet_their_window,
     a_stop_ends_its_own_turn,
     every_attempt_is_booked_once,
+    no_money_is_spent_twice,
     titles_do_not_fight,
     notes_are_kept,
     keys_are_kept,

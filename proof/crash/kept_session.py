@@ -1,7 +1,8 @@
 """The data of a trial's session in any kind of database, and its readers: from the beginning, and again from positions
 in the middle."""
 
-from typing import Final, Protocol, cast
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
@@ -10,6 +11,7 @@ from holdfast.events.ids import Key
 from holdfast.events.inbox import InboxItem
 from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
+from holdfast.store.budget import Reserved, Spending
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
 
@@ -50,6 +52,12 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...]
     snapshot: Snapshot | None
     ledger: tuple[LedgerEntry, ...]
+    spending: tuple[Spending, ...]
+    """What the session was charged."""
+    owner_charged: int
+    """What its owner was charged, in all sessions."""
+    reserved: tuple[Reserved, ...]
+    """What is reserved for its model calls."""
     leftovers: int
     """Rows of a deleted session that are still there."""
     commands: tuple[Command, ...] = ()
@@ -58,6 +66,18 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The whole session, read in one go, with the cursor after each reading."""
     rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]
     """The deltas read from some of these cursors."""
+
+
+EVER = (-(1 << 30), 1 << 30)
+"""All days."""
+
+
+def money_of(spending: Sequence[Spending], reserved: Sequence[Reserved], key: Key) -> dict[str, Any]:
+    return {
+        "spending": tuple(row for row in spending if row.session == key.session),
+        "owner_charged": sum(row.charged for row in spending),
+        "reserved": tuple(row for row in reserved if row.session == key.session),
+    }
 
 
 class Readable(Protocol):

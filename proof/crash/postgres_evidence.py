@@ -4,10 +4,19 @@ from collections.abc import Sequence
 
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.store.postgres import key_rows, rows
+from holdfast.store.postgres import budget_rows, key_rows, rows
 from holdfast.store.postgres.connections import DatabaseAddress, Link
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
-from proof.crash.kept_session import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
+from proof.crash.kept_session import (
+    EVER,
+    LEFT_OF_A_SESSION,
+    Command,
+    Kept,
+    SessionRow,
+    money_of,
+    read_again,
+    read_whole,
+)
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -49,6 +58,9 @@ async def _kept(db: Link, key: Key) -> Kept:
         segments=loaded.segments if loaded else (),
         snapshot=await _snapshot(db, key),
         ledger=await rows.ledger(db, key.owner, key.session),
+        **money_of(
+            await budget_rows.spending(db, key.owner, *EVER, None), await budget_rows.reserved(db, key.owner), key
+        ),
         leftovers=await _leftovers(db, key),
         commands=await _commands(db, key),
         keys=await key_rows.read(db, None),

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.events.ids import Key, Owner, SessionId
+from holdfast.models.info import TokenPrice
 from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Reply, Rule, ScriptedCall
 from holdfast.server.operations import SessionOptions
@@ -92,6 +93,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The model's answer when it is asked for a summary, if it is not the script's usual one."""
     fallback: str | None = None
     """The fall-back for the session's model, which then is always unavailable."""
+    price: TokenPrice | None = None
+    """The price of the model, whose answers have at most so many tokens as `budget_scenarios.LONGEST` says."""
     is_deadly_to_load: bool = False
     """A process that claimed the session in the middle of a turn dies when it loads the session."""
 

@@ -19,6 +19,7 @@ from holdfast.events.session import (
 from holdfast.events.tool import ToolAttempted
 from holdfast.models.scripted import Failure, Reply, ScriptedCall
 from holdfast.server.operations import SessionOptions
+from proof.crash.budget_scenarios import BUDGET_SCENARIOS
 from proof.crash.client import Client
 from proof.crash.compaction_scenarios import COMPACTION_SCENARIOS
 from proof.crash.crowd_scenarios import CROWD_SCENARIOS
@@ -612,6 +613,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *TASK_SCENARIOS,
     *CROWD_SCENARIOS,
     *COMPACTION_SCENARIOS,
+    *BUDGET_SCENARIOS,
 )
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -5,19 +5,21 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from hashlib import sha256
 
 import msgspec
 
 from holdfast.events.codec import to_bytes
 from holdfast.events.quote import unmarked
-from holdfast.models.info import UNKNOWN, ModelInfo
+from holdfast.models.info import BOUNDLESS, UNKNOWN, ModelInfo
 from holdfast.models.model import (
     Chunk,
     ContextMessage,
+    ModelRequest,
     ReasoningDelta,
     TextDelta,
+    TokenUsage,
     ToolCallDelta,
     ToolOutcome,
     UserText,
@@ -45,8 +47,16 @@ class StagedModel(ScriptedModel):
     result names. No two answers, in any process, begin alike, so that a swapped answer is visible. Its notices of tasks
     go into the journal."""
 
-    def __init__(self, script: Script, client: Client, journal: Journal, *, tells_window: bool = True) -> None:
-        super().__init__(script)
+    def __init__(
+        self,
+        script: Script,
+        client: Client,
+        journal: Journal,
+        *,
+        tells_window: bool = True,
+        info: ModelInfo = BOUNDLESS,
+    ) -> None:
+        super().__init__(script, info=info)
         self._client = client
         self._journal = journal
         self._tells_window = tells_window
@@ -70,6 +80,11 @@ class StagedModel(ScriptedModel):
             self._journal.add(asked)
         return msgspec.structs.replace(found, pieces=(first, *(_with_task(piece, messages) for piece in rest)))
 
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        async with contextlib.aclosing(super().stream(request)) as stream:
+            async for chunks in stream:
+                yield [_bounded(chunk, request.max_tokens) for chunk in chunks]
+
     async def pace(self, answer: ScriptedAnswer, index: int) -> None:
         piece = answer.pieces[index] if index < len(answer.pieces) else None
         word = piece.text.strip() if isinstance(piece, TextDelta) else ""
@@ -86,6 +101,15 @@ class StagedModel(ScriptedModel):
         with contextlib.suppress(TimeoutError):  # A stop that an earlier process put is not put again.
             async with asyncio.timeout(STOPPING_SECONDS):
                 await self._client.until(lambda: self._client.passed("put:stop:before"))
+
+
+def _bounded(chunk: Chunk, most: int | None) -> Chunk:
+    """An answer has, and costs, no more than it may."""
+    if not isinstance(chunk, TokenUsage) or most is None or chunk.output_tokens is None or chunk.output_tokens <= most:
+        return chunk
+    cost = chunk.cost_microdollars
+    left = None if cost is None else cost * most // chunk.output_tokens
+    return msgspec.structs.replace(chunk, output_tokens=most, cost_microdollars=left)
 
 
 def _asked(messages: Sequence[ContextMessage], process: int) -> Asked:

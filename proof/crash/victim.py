@@ -28,6 +28,7 @@ from holdfast.commands.service import SupervisorSettings
 from holdfast.events.ids import Key, Owner
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
+from holdfast.models.info import BOUNDLESS, ModelInfo
 from holdfast.models.model import Model
 from holdfast.models.scripted import Failure, Reply, Rule, Script
 from holdfast.server.operations import Operations, SessionOptions
@@ -55,6 +56,7 @@ from holdfast.workers.pace import Pace
 from holdfast.workers.worker import Worker
 from proof.crash import defects, postgres_trials
 from proof.crash import plant as planting
+from proof.crash.budget_scenarios import LONGEST
 from proof.crash.client import LOOK_SECONDS, SECRET_KEY, Client
 from proof.crash.journal import Begun, Died, Failed, Journal, Passed, path_of, read
 from proof.crash.scenario import Program, Scenario
@@ -369,7 +371,9 @@ def _worker(
         fails = fallback is not None and choice.name != fallback
         if (choice.key, fails) not in models:
             played, client = UNAVAILABLE if fails else script, clients.get(choice.key, first)
-            made = StagedModel(played, client, journal, tells_window=part.scenario.tells_window)
+            price = part.scenario.price
+            info = BOUNDLESS if price is None else ModelInfo(max_output=LONGEST, price=price, is_known=True)
+            made = StagedModel(played, client, journal, tells_window=part.scenario.tells_window, info=info)
             models[choice.key, fails] = made
         return models[choice.key, fails]
 

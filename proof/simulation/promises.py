@@ -22,13 +22,13 @@ from holdfast.tasks.desk import command_key
 from proof.crash import invariants
 from proof.crash.evidence import Evidence
 from proof.crash.invariants import Invariant
-from proof.crash.kept_session import SessionRow
+from proof.crash.kept_session import EVER, SessionRow
 from proof.crash.scenario import Scenario
 from proof.crash.trial import Trial, Violation
 from proof.simulation.clients import Ledger, Sending
 from proof.simulation.commands import Running
 from proof.simulation.guests import Guest
-from proof.simulation.memory import reading
+from proof.simulation.memory import budgets, reading
 from proof.simulation.memory.store import Call, MemoryStore
 from proof.simulation.memory.tables import Database, SessionRecord
 from proof.simulation.readers import Follower
@@ -157,6 +157,9 @@ def _evidence(world: World, key: Key, session: SessionRecord) -> Evidence:
         segments=tuple(session.segments),
         snapshot=session.snapshot,
         ledger=reading.ledger(world.db, key.owner, key.session),
+        spending=budgets.spending(world.db, *EVER, key.owner, key.session),
+        owner_charged=0,
+        reserved=(),
         leftovers=0,
         readings=readings,
         rereadings=tuple(again),

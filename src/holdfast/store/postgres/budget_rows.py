@@ -2,7 +2,6 @@
 settles reservations."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from holdfast.events.ids import MessageId, Owner, SessionId, TurnId
 from holdfast.store.budget import (
@@ -49,12 +48,13 @@ async def admit_unit(
     own = await _budget(db, owner)
     if limits.caps(own.at(now)).are_none and not ask.has_caps:
         return Granted(0)
+    charged, kept = await _money(db, owner, now, session=session, ask=ask)
     return admit(
         ask,
         own,
         limits,
-        charged=await _charged(db, owner, now, session=session, ask=ask),
-        reserved=(*await _reserved(db, owner), *(each for each in granted if each.owner == owner)),
+        charged=charged,
+        reserved=(*kept, *(each for each in granted if each.owner == owner)),
         settles=unit.ledger,
         session=session,
         now=now,
@@ -69,37 +69,45 @@ async def reserve(db: Link, unit: Unit, granted: Granted | None, now: int) -> No
     await db.run("reserve", *key, day_of(now), *about)
 
 
-async def _charged(db: Link, owner: Owner, now: int, *, session: str = "", ask: Ask | None = None) -> Spent:
-    """What was charged in the windows of this time and, for a call, in its other scopes that have a limit."""
+async def _money(
+    db: Link, owner: Owner, now: int, *, session: str | None = None, ask: Ask | None = None
+) -> tuple[Spent, tuple[Reserved, ...]]:
+    """What was charged in the windows of this time and, for a call, in its other scopes that have a limit; and all that
+    is reserved."""
     day = day_of(now)
     monday = first_day(week_of(day))
-    return Spent(
-        day=await _sum(db, "charged_in_days", owner, day, day),
-        week=await _sum(db, "charged_in_days", owner, monday, monday + 6),
-        session=await _sum(db, "charged_to_session", owner, session) if ask and ask.session_cap is not None else 0,
-        turn=await _sum(db, "charged_to_turn", owner, session, ask.turn_id) if ask and ask.turn_cap is not None else 0,
-        tree=await _sum(db, "charged_to_tree", owner, ask.root) if ask and ask.tree_cap is not None else 0,
+    rows = await db.rows(
+        "money",
+        owner,
+        day,
+        monday,
+        monday + 6,
+        session if ask is not None and (ask.session_cap is not None or ask.turn_cap is not None) else None,
+        ask.turn_id if ask is not None and ask.turn_cap is not None else None,
+        ask.root if ask is not None and ask.tree_cap is not None else None,
     )
+    day_sum, week_sum, session_sum, turn_sum, tree_sum = rows[0][:5]
+    charged = Spent(day=day_sum, week=week_sum, session=session_sum, turn=turn_sum, tree=tree_sum)
+    return charged, tuple(_reserved(owner, *row[5:]) for row in rows if row[5] is not None)
 
 
-async def _sum(db: Link, name: str, *of: Any) -> int:
-    ((found,),) = await db.rows(name, *of)
-    return int(found)
+async def reserved(db: Link, owner: Owner) -> tuple[Reserved, ...]:
+    _, found = await _money(db, owner, 0)
+    return found
 
 
-async def _reserved(db: Link, owner: Owner) -> tuple[Reserved, ...]:
-    return tuple(
-        Reserved(
-            owner=owner,
-            session=SessionId(session),
-            message_id=MessageId(message_id),
-            attempt=attempt,
-            day=day,
-            root=SessionId(root),
-            turn_id=None if turn_id is None else TurnId(turn_id),
-            amount=amount,
-        )
-        for session, message_id, attempt, day, root, turn_id, amount in await db.rows("reserved", owner)
+def _reserved(
+    owner: Owner, session: str, message_id: str, attempt: int, day: int, root: str, turn_id: str | None, amount: int
+) -> Reserved:
+    return Reserved(
+        owner=owner,
+        session=SessionId(session),
+        message_id=MessageId(message_id),
+        attempt=attempt,
+        day=day,
+        root=SessionId(root),
+        turn_id=None if turn_id is None else TurnId(turn_id),
+        amount=amount,
     )
 
 
@@ -114,7 +122,7 @@ async def settle_left(db: Link, limit: int, now: int) -> tuple[int, str | None]:
 
 async def budget_now(db: Link, owner: Owner) -> BudgetNow:
     now = await now_ms(db)
-    spent = add_windows(await _charged(db, owner, now), await _reserved(db, owner), now)
+    spent = add_windows(*await _money(db, owner, now), now)
     return BudgetNow(budget=await _budget(db, owner), spent=spent, time=now)
 
 

@@ -103,20 +103,20 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (owner, session, message_id, attempt) DO UPDATE
    SET amount = greatest(kept.amount, excluded.amount), fence = excluded.fence;
 
--- name: reserved
-SELECT session, message_id, attempt, day, root, turn_id, amount FROM holdfast.reservation WHERE owner = $1;
-
--- name: charged_in_days
-SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.spending WHERE owner = $1 AND day BETWEEN $2 AND $3;
-
--- name: charged_to_session
-SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.spending WHERE owner = $1 AND session = $2;
-
--- name: charged_to_tree
-SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.spending WHERE owner = $1 AND root = $2;
-
--- name: charged_to_turn
-SELECT coalesce(sum(charged), 0)::bigint FROM holdfast.ledger WHERE owner = $1 AND session = $2 AND turn_id = $3;
+-- name: money
+-- What was charged in a day, in the days of a week, to a session, a turn and a tree of sessions, with each reservation of
+-- the owner. One statement reads all of it: what is settled meanwhile would be missing from both, or be in both.
+SELECT charged.*, kept.session, kept.message_id, kept.attempt, kept.day, kept.root, kept.turn_id, kept.amount
+  FROM (SELECT (SELECT coalesce(sum(charged), 0) FROM holdfast.spending WHERE owner = $1 AND day = $2)::bigint AS day_sum,
+               (SELECT coalesce(sum(charged), 0) FROM holdfast.spending
+                 WHERE owner = $1 AND day BETWEEN $3 AND $4)::bigint AS week_sum,
+               (SELECT coalesce(sum(charged), 0) FROM holdfast.spending WHERE owner = $1 AND session = $5)::bigint
+                 AS session_sum,
+               (SELECT coalesce(sum(charged), 0) FROM holdfast.ledger
+                 WHERE owner = $1 AND session = $5 AND turn_id = $6)::bigint AS turn_sum,
+               (SELECT coalesce(sum(charged), 0) FROM holdfast.spending WHERE owner = $1 AND root = $7)::bigint
+                 AS tree_sum) AS charged
+  LEFT JOIN holdfast.reservation AS kept ON kept.owner = $1;
 
 -- name: reservations_left
 -- Those whose session nobody holds, or that an earlier holder made.
