@@ -19,6 +19,7 @@ from holdfast.cli.process import print_line, until_stopped, watch_signals
 from holdfast.cli.runtime import check_thinking, demo_or_none, import_models_later, log_service, open_configured_model
 from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
+from holdfast.cli.tokens import check_tokens, keys_and_tokens
 from holdfast.config import Config
 from holdfast.observability.logs import hide_in_logs
 from holdfast.protocol.model import OfferedModel
@@ -49,6 +50,7 @@ async def serve(config: Config, *, works: bool = True) -> int:
             f"--auth none is for this machine only, and {config.host} can be reached from others. Make keys with "
             "`holdfast keys create` and serve with --auth keys, or listen on 127.0.0.1.",
         )
+    check_tokens(config)
     check_thinking(config)
     log_service(config)
     warn_without_redis(config)
@@ -91,7 +93,12 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
 @asynccontextmanager
 async def _identities(config: Config, runtime: Runtime, port: int) -> AsyncIterator[Identities]:
     if config.auth == "keys":
-        yield KeyRing(runtime.store, runtime.clock)
+        keys = KeyRing(runtime.store, runtime.clock)
+        if config.jwt_jwks is None:
+            yield keys
+            return
+        async with keys_and_tokens(config, keys, runtime.clock) as both:
+            yield both
         return
     path = _token_file(config, port)
     token = token_for(path)
