@@ -5,6 +5,7 @@ import contextlib
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -13,7 +14,7 @@ from holdfast.commands.folder import folders
 from holdfast.commands.processes import is_alive
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.store.sqlite import key_rows, rows
+from holdfast.store.sqlite import audit_rows, key_rows, rows
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash import postgres_evidence, postgres_trials
@@ -21,6 +22,9 @@ from proof.crash.journal import Affected, AnyEntry, Begun, Died, path_of, read
 from proof.crash.kept_session import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
 from proof.crash.scenario import Scenario
 from proof.crash.trial import Trial
+
+MANY_ENTRIES: Final = 1_000
+"""More entries of the audit log than one trial adds."""
 
 
 class Evidence(Kept, frozen=True, kw_only=True):
@@ -103,6 +107,7 @@ def kept_in_file(database: Path, key: Key) -> Kept:
             leftovers=_leftovers(db, key),
             commands=_commands(db, key),
             keys=key_rows.read(db, None),
+            audit=tuple(record.entry for record in audit_rows.read(db, 0, MANY_ENTRIES).records),
             readings=readings,
             rereadings=asyncio.run(read_again(snapshot, key, readings)),
         )

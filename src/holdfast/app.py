@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import platform
+import pwd
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +46,7 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
+from holdfast.store.audit import Actor, ActorKind
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_access import access_fault, database_files, make_private_folder
@@ -168,6 +170,7 @@ class Runtime(Home):
             shared_directories=self.config.shared_directories,
             producer=f"holdfast/{__version__}",
             find_window=self._window,
+            actor=local_actor(self.config, self._role),
         )
         self._worker = self._new_worker(store, shell)
         if self._work:
@@ -632,6 +635,16 @@ def turn_limits(config: Config) -> TurnLimits:
         stored_bytes=config.max_bytes_per_owner or None,
         unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
     )
+
+
+def local_actor(config: Config, role: Role) -> Actor:
+    """This process as the audit log names it: by the user of the operating system that it runs as."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    kind: ActorKind = "operator" if role in ("command", "serve") else "program"
+    return Actor(kind=kind, id=name, owner=config.owner, role="admin")
 
 
 def model_settings(config: Config) -> "ModelSettings":

@@ -258,6 +258,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions that one owner may have; one more is refused. 0, or a server without keys: no limit."""
     max_bytes_per_owner: int = 10_000_000_000
     """The size of one owner's logs and inboxes; beyond it messages and new sessions are refused. 0: no limit."""
+    audit_days: int = 0
+    """How many days entries of the audit log are kept; `holdfast serve` removes older ones. 0: for good."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -731,6 +733,7 @@ MAY_BE_ZERO: Final = frozenset(
         "max_bytes_per_owner",
         "replay_seconds",
         "jwt_leeway_seconds",
+        "audit_days",
         "backoff_seconds",
         "linger_seconds",
         "max_backoff_seconds",

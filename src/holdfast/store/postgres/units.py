@@ -10,7 +10,7 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
-from holdfast.store.postgres import annotation_rows, task_rows
+from holdfast.store.postgres import annotation_rows, audit_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import DESCRIBED_PARAMETERS, LOG_PARAMETERS, PARTS, commit_units
 from holdfast.store.postgres.text import to_parameter
@@ -89,7 +89,7 @@ class UnitJob:
 def _is_simple(unit: Unit) -> bool:
     """Whether the unit depends on nothing but its fence, and one statement writes all of it."""
     rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
-    return not (rows or unit.ends_commands or unit.prompt is not None or unit.creates is not None)
+    return not (rows or unit.ends_commands or unit.prompt is not None or unit.creates is not None or unit.audit)
 
 
 class Group:
@@ -178,6 +178,9 @@ class Units:
             for job in group.jobs:
                 if not job.is_simple:
                     await _write_rows(link, job.unit)
+        entries = [entry for group in written for job in group.jobs for entry in job.unit.audit]
+        if entries:
+            await audit_rows.add(link, entries)
         points = [job.point for group in written for job in group.jobs] if crash_points.watched() else []
         await commit(link, tuple(points))
 

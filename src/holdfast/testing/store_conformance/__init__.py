@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.store.store import Store
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
+from holdfast.testing.store_conformance.audit import AuditConformance
 from holdfast.testing.store_conformance.grants import GrantConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.keys import KeyConformance
@@ -42,6 +43,7 @@ class StoreConformance(
     SecretConformance,
     TaskConformance,
     KeyConformance,
+    AuditConformance,
     AnnotationConformance,
     UpgradeConformance,
 ):
