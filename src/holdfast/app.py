@@ -38,6 +38,7 @@ from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
 from holdfast.protocol.home import Home
+from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
@@ -46,6 +47,7 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
+from holdfast.server.views.usage import usage_view
 from holdfast.store.audit import Actor, ActorKind
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -273,6 +275,10 @@ class Runtime(Home):
     @property
     def default_model(self) -> str:
         return self._given_model.name if self._given_model else self.config.model
+
+    async def identity(self) -> IdentityView:
+        usage = await usage_view(self.store, self.owner)
+        return IdentityView(owner=self.owner, role="admin", name=self.owner, key_id="", usage=usage)
 
     async def session(
         self,

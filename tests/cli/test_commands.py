@@ -38,6 +38,7 @@ COMMANDS = (
     "keys create",
     "keys list",
     "keys revoke",
+    "whoami",
     "audit",
     "permissions",
     "permissions list",

@@ -325,7 +325,7 @@ async def test_a_foreign_request_message_task_or_permission_is_missing_among_one
 @pytest.mark.parametrize("who", ["bob", "root"])
 @pytest.mark.parametrize("route", LISTS, ids=" ".join)
 async def test_no_list_contains_data_of_another_owner(world: World, route: tuple[str, str], who: str) -> None:
-    """But the audit log tells admins which sessions somebody deleted, exported or gave rights, and nothing said there."""
+    """The audit log tells admins which sessions were deleted, exported or given rights, and nothing else of them."""
     told = {"session_id"} if route[1] == "/v1/audit" else set()
     ids = [found for name, found in world.ids.items() if name not in told]
     async with world.people.client("ada") as ada, world.people.client(who) as other:
