@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from holdfast.config import JWT_ALGORITHMS
 from holdfast.server.http.errors import ApiError
@@ -374,6 +376,69 @@ def test_a_private_key_that_was_published_is_used_as_the_public_one() -> None:
     public, private = key.jwk(), key.jwk(d="AQAB", p="AQAB", q="AQAB")
     found = [signing_keys(json.dumps({"keys": [jwk]}).encode(), ("RS256",)) for jwk in (public, private)]
     assert [[each.thumbprint for each in keys] for keys in found] == [[found[0][0].thumbprint]] * 2
+
+
+# Anything at all
+
+ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+VALUES = st.recursive(
+    ODD,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+HEADERS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("alg", "kid", "typ", "crit", "b64", "cty", "jku", "jwk", "x5c"), VALUES)
+)
+CLAIMS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("iss", "aud", "sub", "exp", "nbf", "iat", "roles", "realm"), VALUES)
+)
+KEY = IssuerKey("one")
+
+
+async def _set_of_one() -> bytes:
+    return json.dumps({"keys": [KEY.jwk()]}).encode()
+
+
+def _identified(bearer: str) -> Identity | None:
+    """What the token vouches for, to a server with the key; None: it was refused in the server's own words."""
+    clock = ManualClock()
+    tokens = Tokens(RULES, KeySet(_set_of_one, clock, JWT_ALGORITHMS), clock)
+    refused = ""
+    try:
+        return asyncio.run(tokens.identify(bearer))
+    except ApiError as error:
+        refused = error.code
+    assert refused in ("token_invalid", "token_expired")
+    return None
+
+
+@given(HEADERS, CLAIMS, st.binary(max_size=40) | st.none(), st.text(max_size=6))
+@example({}, {"aud": AUDIENCE}, None, "")
+def test_any_token_is_refused_or_says_who_it_is(
+    header: dict[str, Any], claims: dict[str, Any], payload: bytes | None, more: str
+) -> None:
+    valid = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": 1_700_000_100}
+    plain = {"alg": "ES256", "kid": "one"}
+    body = json.dumps({**valid, **claims}).encode() if payload is None else payload
+    good = KEY.sign(plain, body)
+    found = _identified(good)
+    if found is not None:
+        said = {**valid, **claims}
+        assert payload is None
+        assert (said["iss"], f"jwt+{said['sub']}") == (ISSUER, found.owner)
+    odd = f"{b64(json.dumps({**plain, **header}).encode())}.{good.partition('.')[2]}"
+    for bearer in (odd, odd + more, good[: len(good) // 2] + more, f"{more}.{more}.{more}"):
+        if bearer.count(".") == 2 and bearer != good:
+            assert _identified(bearer) is None
+
+
+@given(VALUES.map(lambda value: json.dumps({"keys": value}).encode()) | st.binary(max_size=60), VALUES)
+def test_any_key_set_is_refused_or_has_keys_that_can_verify(text: bytes, value: Any) -> None:
+    for given_set in (text, json.dumps({"keys": [value, {**KEY.jwk(), "n": value, "x": value}]}).encode()):
+        try:
+            assert all(key.algorithm in JWT_ALGORITHMS for key in signing_keys(given_set, JWT_ALGORITHMS))
+        except BadKeySet:
+            pass
 
 
 # What runs when a token ends

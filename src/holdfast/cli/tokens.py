@@ -55,7 +55,8 @@ async def examine_tokens(config: Config) -> Finding:
         keys = await _key_set(config, SystemClock()).fetch()
     except _key_set_module().BadKeySet as error:
         advice = "Check HOLDFAST_JWT_JWKS, and that this machine can reach it."
-        return Finding(name=name, ok=False, found=f"the key set of {config.jwt_jwks}: {error}", advice=advice)
+        source = config.jwt_jwks.partition("?")[0]  # The rest may hold a key.
+        return Finding(name=name, ok=False, found=f"the key set of {source}: {error}", advice=advice)
     count = len({key.thumbprint for key in keys})
     algorithms = ", ".join(sorted({key.algorithm for key in keys})) or "none"
     return Finding(

@@ -29,5 +29,5 @@ async def keep_trimmed(store: Store, clock: Clock, actor: Actor, *, days: int) -
 async def trim(store: Store, clock: Clock, actor: Actor, *, days: int) -> None:
     now = clock.now_ms()
     entry = audit_entry(now, actor, "audit.trimmed", detail=f"entries that were older than {days} days")
-    while await store.trim_audit(now - days * DAY_MS, audit=entry):
+    while await store.trim_audit(max(0, now - days * DAY_MS), audit=entry):
         pass  # There may be more than one transaction removes.
