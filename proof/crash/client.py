@@ -22,6 +22,7 @@ from holdfast.server.operations import Answered, DeliveryChoice, Operations, Ses
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Arrival, Presence
 from holdfast.session.state import State
+from holdfast.store.audit import Actor, audit_entry
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.keys import KeyRow
@@ -32,6 +33,11 @@ from proof.crash.journal import Acknowledged, AnyEntry, Journal, Opened, Read, S
 SECRET_KEY = "key:campaign"
 SEALED = b"sealed"
 """The secret that a client entrusts to its session. All processes of a campaign have the key."""
+
+CAMPAIGN = Actor(kind="program", id="campaign")
+
+TRIMMED_AT = 0
+"""When the entries of the audit log were written that are trimmed again."""
 
 LOOK_SECONDS = 0.003
 """Between two looks at whether the session has come to rest."""
@@ -343,11 +349,21 @@ class Client:
         """Create an API key, one for each process: a process that did not receive its key creates another."""
         key_id = f"k{self._process}"
         row = KeyRow(key_id=key_id, name="laptop", owner=self.key.owner, role="user", digest=b"digest", created_at=1)
-        await self._once(f"key {key_id}", lambda: self.operations.store.add_key(row))
+        told = audit_entry(1, CAMPAIGN, "key.created", target=key_id)
+        await self._once(f"key {key_id}", lambda: self.operations.store.add_key(row, audit=told))
 
     async def revoke_key(self) -> None:
         key_id = f"k{self._process}"
-        await self._once(f"revoke {key_id}", lambda: self.operations.store.revoke_key(key_id))
+        told = audit_entry(1, CAMPAIGN, "key.revoked", target=key_id)
+        await self._once(f"revoke {key_id}", lambda: self.operations.store.revoke_key(key_id, audit=told))
+
+    async def audit(self) -> None:
+        """Two entries, of which the older one is trimmed."""
+        old, new = (audit_entry(at, CAMPAIGN, "session.exported", target=str(at)) for at in (TRIMMED_AT, 1))
+        await self._once("audit old", lambda: self.operations.store.audit(old))
+        await self._once("audit new", lambda: self.operations.store.audit(new))
+        trim = self.operations.store.trim_audit
+        await self._once("trim", lambda: trim(1, audit=audit_entry(1, CAMPAIGN, "audit.trimmed")))
 
     async def take_back(self) -> None:
         await self._once("take back", lambda: self.operations.store.drop_secret(self.key))

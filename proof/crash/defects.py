@@ -29,7 +29,9 @@ from holdfast.session.inputs import CallFacts, Inputs
 from holdfast.session.state import State
 from holdfast.store import admission
 from holdfast.store.admission import Put, Rule, SessionFacts, StoredItem
+from holdfast.store.audit import AuditEntry
 from holdfast.store.grants import NewGrants
+from holdfast.store.keys import KeyRow
 from holdfast.store.sqlite import puts, task_rows
 from holdfast.store.sqlite.leases import Leases
 from holdfast.store.sqlite.queries import SQL
@@ -276,6 +278,17 @@ def _see_later() -> None:
         return acknowledged()
 
     _replace(SqliteStore, "see", see)
+
+
+def _tell_later() -> None:
+    add_key = SqliteStore.add_key
+
+    async def in_two(self: SqliteStore, row: KeyRow, *, audit: AuditEntry | None = None) -> None:
+        await add_key(self, row)
+        if audit is not None:
+            await self.audit(audit)
+
+    _replace(SqliteStore, "add_key", in_two)
 
 
 # Streaming
@@ -605,6 +618,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         name="what was seen is acknowledged and not kept", plant=_see_later, scenarios=("records",), kinds=("calm",)
     ),
+    Defect(name="an act is told after it", plant=_tell_later, scenarios=("entrusted",), near="add_key:"),
     Defect(
         name="the end of a task and its news are two transactions",
         plant=_put_news_later,

@@ -5,6 +5,7 @@ import contextlib
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -13,7 +14,7 @@ from holdfast.commands.folder import folders
 from holdfast.commands.processes import is_alive
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.store.sqlite import budget_rows, key_rows, rows
+from holdfast.store.sqlite import audit_rows, budget_rows, key_rows, rows
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash import postgres_evidence, postgres_trials
@@ -30,6 +31,9 @@ from proof.crash.kept_session import (
 )
 from proof.crash.scenario import Scenario
 from proof.crash.trial import Trial
+
+MANY_ENTRIES: Final = 1_000
+"""More entries of the audit log than one trial adds."""
 
 
 class Evidence(Kept, frozen=True, kw_only=True):
@@ -113,6 +117,7 @@ def kept_in_file(database: Path, key: Key) -> Kept:
             leftovers=_leftovers(db, key),
             commands=_commands(db, key),
             keys=key_rows.read(db, None),
+            audit=tuple(record.entry for record in audit_rows.read(db, 0, MANY_ENTRIES).records),
             readings=readings,
             rereadings=asyncio.run(read_again(snapshot, key, readings)),
         )

@@ -18,7 +18,7 @@ from holdfast.live.live import Delta
 from holdfast.session import fold as folding
 from holdfast.session.history import context
 from holdfast.session.state import IllegalTransition, Phase, State, next_phase, people_in
-from proof.crash.client import is_silent
+from proof.crash.client import TRIMMED_AT, is_silent
 from proof.crash.evidence import Evidence
 from proof.crash.journal import (
     Acknowledged,
@@ -571,6 +571,26 @@ def keys_are_kept(evidence: Evidence) -> Iterator[str]:
             yield f"{entry.step} was acknowledged and can still be used"
 
 
+def every_act_is_told_with_itself(evidence: Evidence) -> Iterator[str]:
+    """The audit log has one entry for each key that was created, for each that was revoked and for the deletion of the
+    session, and none for what did not take place. A trim removes the old entries, and tells of itself."""
+    told = [(entry.action, entry.target) for entry in evidence.audit]
+    deleted = ("session.deleted", str(evidence.scenario.key.session))
+    acts: list[tuple[str, str]] = [("key.created", row.key_id) for row in evidence.keys]
+    acts += [("key.revoked", row.key_id) for row in evidence.keys if row.revoked_at is not None]
+    if evidence.session is not None and evidence.session.is_deleted:
+        acts.append(deleted)
+    about_these = [act for act in told if act[0].startswith("key.") or act == deleted]
+    if sorted(about_these) != sorted(acts):
+        yield f"these acts took place: {sorted(acts)}; told is: {sorted(about_these)}"
+    steps = [entry.step for entry in _acknowledged(evidence, "audit")]
+    if "audit new" in steps and ("session.exported", "1") not in told:
+        yield "an entry was acknowledged and is not there"
+    is_trimmed = ("session.exported", str(TRIMMED_AT)) not in told
+    if "audit old" in steps and is_trimmed != (("audit.trimmed", "") in told):
+        yield "old entries are gone without a word, or there although they were trimmed"
+
+
 def what_is_replaced_is_taken_back(evidence: Evidence) -> Iterator[str]:
     """A replacement message is in the log once for each time that it was accepted, right after the event that takes the
     old one back."""
@@ -800,6 +820,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     titles_do_not_fight,
     notes_are_kept,
     keys_are_kept,
+    every_act_is_told_with_itself,
     what_is_replaced_is_taken_back,
     fences_only_rise,
     deleted_stays_deleted,

@@ -11,6 +11,7 @@ from holdfast.events.ids import Key
 from holdfast.events.inbox import InboxItem
 from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
+from holdfast.store.audit import AuditEntry
 from holdfast.store.budget import Reserved, Spending
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
@@ -62,6 +63,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a deleted session that are still there."""
     commands: tuple[Command, ...] = ()
     keys: tuple[KeyRow, ...] = ()
+    audit: tuple[AuditEntry, ...] = ()
     readings: tuple[tuple[Reading, Cursor], ...]
     """The whole session, read in one go, with the cursor after each reading."""
     rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]

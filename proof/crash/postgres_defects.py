@@ -13,6 +13,8 @@ from holdfast.events.inbox import InboxItem, Item, TaskNews
 from holdfast.events.task import TaskNotice
 from holdfast.store import admission
 from holdfast.store.admission import NewItem, Put, Rule, SessionFacts, StoredItem
+from holdfast.store.audit import AuditEntry
+from holdfast.store.keys import KeyRow
 from holdfast.store.postgres import puts, task_rows
 from holdfast.store.postgres.connections import Link
 from holdfast.store.postgres.queries import SQL
@@ -192,6 +194,17 @@ def _tell_whoever_asks() -> None:
     _tell_otherwise(tell)
 
 
+def _tell_later() -> None:
+    add_key = PostgresStore.add_key
+
+    async def in_two(self: PostgresStore, row: KeyRow, *, audit: AuditEntry | None = None) -> None:
+        await add_key(self, row)
+        if audit is not None:
+            await self.audit(audit)
+
+    replace(PostgresStore, "add_key", in_two)
+
+
 _KNOWN: Final = "SELECT 1 FROM holdfast.inbox WHERE owner = $1 AND session = $2 AND item_key LIKE $3"
 
 
@@ -239,6 +252,7 @@ PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     "an answer is accepted after a stop": _accept_after_stop,
     "a second answer is accepted over the first": _overwrite_answer,
     "what was seen is acknowledged and not kept": _see_later,
+    "an act is told after it": _tell_later,
     "the end of a task and its news are two transactions": _put_news_later,
     "a second keeper tells the end of a task again": _tell_whoever_asks,
     "a stall uses up the news of the end": _tell_once_for_all,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
+from holdfast.store.audit import AuditEntry, record_of
 from holdfast.store.postgres import budget_rows, key_rows, rows
 from holdfast.store.postgres.connections import DatabaseAddress, Link
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
@@ -17,6 +18,8 @@ from proof.crash.kept_session import (
     read_again,
     read_whole,
 )
+
+AUDIT_COLUMNS = "number, at, actor, actor_id, actor_owner, role, address, action, owner, target, result, detail"
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -64,9 +67,15 @@ async def _kept(db: Link, key: Key) -> Kept:
         leftovers=await _leftovers(db, key),
         commands=await _commands(db, key),
         keys=await key_rows.read(db, None),
+        audit=await _audit(db),
         readings=readings,
         rereadings=await read_again(snapshot, key, readings),
     )
+
+
+async def _audit(db: Link) -> tuple[AuditEntry, ...]:
+    rows = await db.ask(f"SELECT {AUDIT_COLUMNS} FROM holdfast.audit ORDER BY number")
+    return tuple(record_of(row).entry for row in rows)
 
 
 class _Snapshot:

@@ -247,6 +247,7 @@ async def _entrusted(client: Client) -> None:
     await client.send("m1", "first")
     await client.turns_end(1)
     await client.revoke_key()
+    await client.audit()
     await client.lose_secret()
     await client.take_back()
 

@@ -52,6 +52,7 @@ STARTED_SECONDS: Final = 1_700_000_000
 READS: Final = frozenset(
     {
         "attachments",
+        "audit_log",
         "catch_up",
         "events_after",
         "glance",

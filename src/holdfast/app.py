@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import platform
+import pwd
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,7 @@ from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
 from holdfast.protocol.home import Home
+from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
@@ -45,6 +47,8 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
+from holdfast.server.views.usage import usage_view
+from holdfast.store.audit import Actor, ActorKind
 from holdfast.store.budget import SpendLimits
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
@@ -169,6 +173,7 @@ class Runtime(Home):
             shared_directories=self.config.shared_directories,
             producer=f"holdfast/{__version__}",
             find_window=self._window,
+            actor=local_actor(self.config, self._role),
         )
         self._worker = self._new_worker(store, shell)
         if self._work:
@@ -271,6 +276,10 @@ class Runtime(Home):
     @property
     def default_model(self) -> str:
         return self._given_model.name if self._given_model else self.config.model
+
+    async def identity(self) -> IdentityView:
+        usage = await usage_view(self.store, self.owner)
+        return IdentityView(owner=self.owner, role="admin", name=self.owner, key_id="", usage=usage)
 
     async def session(
         self,
@@ -641,6 +650,16 @@ def turn_limits(config: Config) -> TurnLimits:
             tiers=config.budget_tiers,
         ),
     )
+
+
+def local_actor(config: Config, role: Role) -> Actor:
+    """This process as the audit log names it: by the user of the operating system that it runs as."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    kind: ActorKind = "operator" if role in ("command", "serve") else "program"
+    return Actor(kind=kind, id=name, owner=config.owner, role="admin")
 
 
 def model_settings(config: Config) -> "ModelSettings":

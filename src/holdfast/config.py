@@ -46,6 +46,13 @@ MIN_SECRET_KEY_CHARACTERS: Final = 16
 """An attacker with a copy of the database could guess a shorter key."""
 
 
+MAX_JWT_LEEWAY_SECONDS: Final = 300.0
+"""Clocks that differ by more are set wrong, and a stolen token would be good for longer."""
+
+JWT_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Asymmetric ones only: with a shared secret, or without a signature, everyone who can check a token could make one."""
+
+
 MAX_THINKING_TOKENS: Final = 1_000_000
 """More than any model supports."""
 
@@ -93,6 +100,8 @@ Switch = Literal["on", "off"]
 CommandsWithoutSandbox = Literal["refuse", "allow"]
 
 Auth = Literal["none", "keys"]
+
+JwtOwners = Literal["separate", "shared"]
 
 Titles = Literal["model", "words"]
 
@@ -165,7 +174,31 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8787
     """The port that `holdfast serve` listens on; 0 takes a free one."""
     auth: Auth = "none"
-    """Authentication: `none` accepts the token of this start, on this machine; `keys` accepts API keys."""
+    """Authentication: `none` accepts the token of this start, on this machine; `keys` accepts API keys, and JWTs if
+    `jwt_jwks` is set."""
+    jwt_jwks: str | None = None
+    """The key set (JWKS) of the issuer of JWTs: an `https://` URL, or a path. With it, `--auth keys` accepts JWTs as
+    well as API keys. Needs `holdfast[jwt]`. See docs/identity.md."""
+    jwt_issuer: str | None = None
+    """The issuer of JWTs: the claim `iss`, letter by letter."""
+    jwt_audience: tuple[str, ...] = ()
+    """What JWTs are for, separated by commas: one of these must be in the claim `aud`."""
+    jwt_algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256", "ES384", "EdDSA")
+    """The algorithms that JWTs may be signed with, separated by commas. All are asymmetric."""
+    jwt_owner_claim: str = "sub"
+    """The claim of a JWT that names the owner."""
+    jwt_owners: JwtOwners = "separate"
+    """`separate`: the owner of a JWT is `jwt+` and the claim, and never the owner of a key; `shared`: the claim alone,
+    so that keys and JWTs of one name open the same sessions."""
+    jwt_role_claim: str | None = None
+    """The claim of a JWT that names its roles, or its path (`realm_access.roles`); none: all have the role `user`."""
+    jwt_admin_roles: tuple[str, ...] = ("admin",)
+    """Roles in that claim that make an admin, separated by commas."""
+    jwt_user_roles: tuple[str, ...] = ()
+    """Roles in that claim that make a `user`, separated by commas. Then a JWT with no known role is refused; if none
+    are set, it has the role `user`."""
+    jwt_leeway_seconds: float = 30.0
+    """How far the clocks of the issuer of JWTs and of this machine may differ; 300 at most."""
     allowed_hosts: tuple[str, ...] = ()
     """Host names of the server, beside those of this machine, separated by commas."""
     allowed_origins: tuple[str, ...] = ()
@@ -238,6 +271,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The same for a session and all that were started from it, for good."""
     budget_tiers: Mapping[str, float] = {}
     """Tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
+    audit_days: int = 0
+    """How many days entries of the audit log are kept; `holdfast serve` removes older ones. 0: for good."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -278,6 +313,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 "max_turns_in_flight_per_owner",
                 f"is {self.max_turns_in_flight_per_owner}, fewer than may run",
                 allowed=f"0, or at least max_running_turns_per_owner, which is {self.max_running_turns_per_owner}",
+            )
+        if self.jwt_jwks is not None and (self.jwt_issuer is None or not self.jwt_audience):
+            missing = "jwt_issuer" if self.jwt_issuer is None else "jwt_audience"
+            raise ConfigError(
+                missing, "is not set, but jwt_jwks is", allowed="the issuer and the audience of the tokens to accept"
+            )
+        if self.jwt_leeway_seconds > MAX_JWT_LEEWAY_SECONDS:
+            raise ConfigError(
+                "jwt_leeway_seconds", f"is {self.jwt_leeway_seconds:g}", allowed=f"0 to {MAX_JWT_LEEWAY_SECONDS:g}"
             )
         if self.model_fallback == self.model:
             raise ConfigError(
@@ -348,6 +392,10 @@ def _read_name(given: Given, environ: Mapping[str, str]) -> str:
     if len(name) > MAX_NAME_CHARACTERS:
         raise given.refused("too long", allowed=allowed)
     return name
+
+
+def _read_line(given: Given, environ: Mapping[str, str]) -> str:
+    return given.text(allowed="one line of text")
 
 
 def _read_names(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -544,6 +592,33 @@ def _read_url(given: Given, environ: Mapping[str, str]) -> str:
     return url.rstrip("/")
 
 
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def _read_key_set(given: Given, environ: Mapping[str, str]) -> str:
+    allowed = "https://HOST/PATH, http:// on this machine only, or a path"
+    text = given.text(allowed=allowed)
+    if "://" not in text:
+        return str(_absolute(text, environ))
+    try:
+        parts = urlsplit(text)
+        # Over plain HTTP, anyone on the way could put in a key of their own.
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+        usable = is_safe and bool(parts.hostname) and parts.port != 0 and parts.username is None and not parts.fragment
+    except ValueError:
+        usable = False
+    if not usable or " " in text:
+        raise ConfigError(given.source, "is not the address of a key set that can be trusted", allowed=allowed)
+    return text
+
+
+def _read_algorithms(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    names = _read_list(given, environ)
+    if not names or not set(names) <= set(JWT_ALGORITHMS):
+        raise given.refused("not a list of algorithms", allowed=f"some of {', '.join(JWT_ALGORITHMS)}")
+    return names
+
+
 _REDIS_ALLOWED: Final = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss:// for TLS, or unix:///PATH"
 
 
@@ -698,6 +773,8 @@ MAY_BE_ZERO: Final = frozenset(
         "max_sessions_per_owner",
         "max_bytes_per_owner",
         "replay_seconds",
+        "jwt_leeway_seconds",
+        "audit_days",
         "backoff_seconds",
         "linger_seconds",
         "max_backoff_seconds",
@@ -761,6 +838,15 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(name="port", option="--port", default="8787", read=_read_port),
     Setting(name="auth", option="--auth", default="none", read=_one_of(get_args(Auth))),
+    Setting(name="jwt_jwks", option=None, default="", read=_read_key_set),
+    Setting(name="jwt_issuer", option=None, default="", read=_read_line),
+    Setting(name="jwt_audience", option=None, default="", read=_read_list),
+    Setting(name="jwt_algorithms", option=None, default="RS256,PS256,ES256,ES384,EdDSA", read=_read_algorithms),
+    Setting(name="jwt_owner_claim", option=None, default="sub", read=_read_line),
+    Setting(name="jwt_owners", option=None, default="separate", read=_one_of(get_args(JwtOwners))),
+    Setting(name="jwt_role_claim", option=None, default="", read=_read_line),
+    Setting(name="jwt_admin_roles", option=None, default="admin", read=_read_list),
+    Setting(name="jwt_user_roles", option=None, default="", read=_read_list),
     Setting(name="allowed_hosts", option=None, default="", read=_read_list),
     Setting(name="allowed_origins", option=None, default="", read=_read_origins),
     Setting(name="user_directories", option=None, default="", read=_read_user_folders),

@@ -38,6 +38,8 @@ COMMANDS = (
     "keys create",
     "keys list",
     "keys revoke",
+    "whoami",
+    "audit",
     "permissions",
     "permissions list",
     "permissions revoke",
@@ -100,7 +102,7 @@ async def test_a_doctor_finds_everything_well_and_says_what_is_not(place: Place)
     async with model(place):
         well = await place.run("doctor")
         assert well.code == 0, well.out
-        assert [line[0] for line in well.out.splitlines()] == ["✓"] * 10
+        assert [line[0] for line in well.out.splitlines()] == ["✓"] * len(CHECKS)
     gone = await place.run("doctor", "--json")
     assert gone.code == 1
     findings = {finding["name"]: finding for finding in map(json.loads, gone.out.splitlines())}

@@ -128,6 +128,14 @@ async def test_a_conversation_is_compacted_on_request_and_a_pinned_message_stays
     assert missing.value.code == "message_not_found"
 
 
+async def test_a_home_tells_what_its_owner_uses(home: Home) -> None:
+    await home.session("one")
+    found = await home.identity()
+    assert (found.owner, found.role, found.key_id, found.expires_at) == ("local", "admin", "", None)
+    assert (found.usage.sessions.used, found.usage.sessions.limit) == (1, None)
+    assert found.usage.stored_bytes.used > 0
+
+
 async def reason_of_end(session: AnySession) -> str:
     """Follow the session until its turn has ended."""
     async for reading in session.events():

@@ -117,6 +117,10 @@ def with_a_key_that_works(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, keys=keys)
 
 
+def with_acts_told_twice(evidence: Evidence) -> Evidence:
+    return msgspec.structs.replace(evidence, audit=evidence.audit * 2)
+
+
 def take_nothing_back(evidence: Evidence) -> Evidence:
     events = tuple(event for event in evidence.events if not isinstance(event.body, Truncated))
     return msgspec.structs.replace(evidence, events=events)
@@ -253,6 +257,9 @@ def of_tasks() -> list[tuple[str, str, Tamper]]:
         ("a_stop_ends_its_own_turn", "stop-model", lambda found: with_outcome(found, Stop, "turn_ended_before")),
         ("keys_are_kept", "entrusted", lambda found: msgspec.structs.replace(found, keys=())),
         ("keys_are_kept", "entrusted", with_a_key_that_works),
+        ("every_act_is_told_with_itself", "entrusted", with_a_key_that_works),
+        ("every_act_is_told_with_itself", "entrusted", lambda found: msgspec.structs.replace(found, audit=())),
+        ("every_act_is_told_with_itself", "entrusted", with_acts_told_twice),
         ("what_is_replaced_is_taken_back", "replaced", take_nothing_back),
         ("what_is_replaced_is_taken_back", "replaced", replace_once_less),
         ("slots_are_never_exceeded", "tools", run_two_at_a_time),

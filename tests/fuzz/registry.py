@@ -20,6 +20,10 @@ from tests.security.test_parsers import (
     test_tokens_are_found_in_json_and_every_other_search_ends,
 )
 from tests.security.test_shell_rules import test_bash_starts_just_what_was_taken_apart
+from tests.security.test_tokens import (
+    test_any_key_set_is_refused_or_has_keys_that_can_verify,
+    test_any_token_is_refused_or_says_who_it_is,
+)
 from tests.session.test_permissions import test_no_odd_rule_breaks_a_decision
 from tests.session.test_wildcard import test_patterns_mean_the_same_as_in_fnmatch
 
@@ -36,6 +40,8 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "cursors": test_any_other_cursor_is_refused,
     "json-tokens": test_tokens_are_found_in_json_and_every_other_search_ends,
     "json-bounds": test_json_is_refused_just_when_it_is_too_deep_or_has_too_much_in_it,
+    "bearers": test_any_token_is_refused_or_says_who_it_is,
+    "key-sets": test_any_key_set_is_refused_or_has_keys_that_can_verify,
     "markdown": test_no_markdown_however_hostile_becomes_more_than_text,
     "rules": test_no_odd_rule_breaks_a_decision,
     "wildcards": test_patterns_mean_the_same_as_in_fnmatch,

@@ -203,3 +203,41 @@ async def test_an_ai_sdk_client_hears_that_its_result_has_no_room_and_can_give_a
         shorter = await client.post(f"/v1/sessions/{session}/stream", json=with_output(10))
         assert shorter.status_code == 200
         assert (await client.texts(session))[-1] == "Found: xxxxxxxxxx"
+
+
+async def test_an_owner_sees_what_they_use_of_each_quota(own_place: Place) -> None:
+    key, other = await key_of(own_place, "ann"), await key_of(own_place, "bob")
+    async with (
+        own_place.serve(
+            "--auth",
+            "keys",
+            HOLDFAST_MAX_SESSIONS_PER_OWNER="7",
+            HOLDFAST_STREAMS_PER_OWNER="3",
+            HOLDFAST_MAX_BYTES_PER_OWNER="0",
+        ) as server,
+        server.client(token=key) as ann,
+        server.client(token=other) as bob,
+    ):
+        for number in range(2):
+            await ann.make(id=f"s{number}")
+        async with ann.follow("s0") as first, ann.follow("s1") as second:
+            await anext(first)
+            await anext(second)
+            usage = (await ann.get("/v1/identity")).json()["usage"]
+            assert (usage["sessions"], usage["streams"]) == ({"used": 2, "limit": 7}, {"used": 2, "limit": 3})
+            assert usage["stored_bytes"]["limit"] is None
+            assert usage["stored_bytes"]["used"] > 0
+            assert (usage["running_turns"], usage["turns_in_flight"]) == (
+                {"used": 0, "limit": 5},
+                {"used": 0, "limit": 15},
+            )
+            async with ann.follow("s0") as third:
+                await anext(third)
+                refused = await ann.get("/v1/sessions/s0/events", headers={"accept": "text/event-stream"})
+                assert (refused.status_code, code_of(refused)) == (429, "too_many_streams")
+        theirs = (await bob.get("/v1/identity")).json()["usage"]
+        assert (theirs["sessions"]["used"], theirs["stored_bytes"]["used"], theirs["streams"]["used"]) == (0, 0, 0)
+    shown = await own_place.run(
+        "whoami", HOLDFAST_OWNER="ann", HOLDFAST_AUTH="keys", HOLDFAST_MAX_SESSIONS_PER_OWNER="7"
+    )
+    assert shown.out.splitlines()[:2] == ["ann (admin)", "sessions         2 of 7"]

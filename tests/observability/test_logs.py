@@ -161,6 +161,7 @@ SECRETS = [
     ("key hf_0123456789ab_" + "x" * 43, "x" * 43),
     ("sk-" + "ant-" + "abcdefghijklmnop", "abcdefghijklmnop"),
     ("ghp_abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"),
+    ("the token eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2lnbmF0dXJl is old", "c2lnbmF0dXJl"),
 ]
 
 

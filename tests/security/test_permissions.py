@@ -158,7 +158,7 @@ async def test_a_revocation_that_is_cut_short_leaves_it_listed_and_can_be_repeat
         await granted_always(runtime, session, str(tmp_path))
         (found,) = await runtime.permissions()
 
-        async def cut(*given: Any) -> bool:
+        async def cut(*given: Any, **more: Any) -> bool:
             raise ConnectionError("cut")
 
         with monkeypatch.context() as broken:

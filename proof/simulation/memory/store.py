@@ -17,6 +17,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.admission import encode_put
+from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
@@ -157,6 +158,7 @@ class MemoryStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        audit: AuditEntry | None = None,
     ) -> Accepted | Refused:
         asked = encode_put(
             key,
@@ -169,7 +171,7 @@ class MemoryStore:
             limits=self.limits,
             now=self._now(),
         )
-        return await self._write("put", lambda: inbox.put(self._db, asked), about=key)
+        return await self._write("put", lambda: inbox.put(self._db, asked), about=key, audit=audit)
 
     async def claim(
         self,
@@ -401,7 +403,13 @@ class MemoryStore:
     # Grants beyond one session
 
     async def grant(
-        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+        self,
+        owner: Owner,
+        place: str,
+        rules: Sequence[str],
+        *,
+        origin: GrantOrigin = GRANTED_SOMEWHERE,
+        audit: AuditEntry | None = None,
     ) -> TooManyGrants | None:
         def write() -> tuple[TooManyGrants | None, str | None]:
             new = admit_grants(self._db.grants_of(owner), place, rules, origin)
@@ -410,7 +418,7 @@ class MemoryStore:
             self._db.add_grants(owner, new)
             return None, "rules" if new else None
 
-        return await self._write("grant", write)
+        return await self._write("grant", write, audit=audit)
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         def read() -> tuple[str, ...]:
@@ -423,14 +431,14 @@ class MemoryStore:
     async def grants(self, owner: Owner) -> tuple[Grant, ...]:
         return await self._read("grants", lambda: self._db.grants_of(owner))
 
-    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+    async def revoke_grant(self, owner: Owner, place: str, rule: str, *, audit: AuditEntry | None = None) -> bool:
         def write() -> tuple[bool, str | None]:
             gone = [found for found in self._db.grants if found[:3] == (owner, place, rule)]
             for found in gone:
                 del self._db.grants[found]
             return bool(gone), "rule" if gone else None
 
-        return await self._write("revoke_grant", write)
+        return await self._write("revoke_grant", write, audit=audit)
 
     # Secrets of clients
 
@@ -452,14 +460,14 @@ class MemoryStore:
 
     # API keys
 
-    async def add_key(self, row: KeyRow) -> None:
+    async def add_key(self, row: KeyRow, *, audit: AuditEntry | None = None) -> None:
         def write() -> tuple[None, str]:
             self._db.api_keys[row.key_id] = row
             return None, "key"
 
-        await self._write("add_key", write)
+        await self._write("add_key", write, audit=audit)
 
-    async def revoke_key(self, key_id: str) -> bool:
+    async def revoke_key(self, key_id: str, *, audit: AuditEntry | None = None) -> bool:
         def write() -> tuple[bool, str | None]:
             found = self._db.api_keys.get(key_id)
             if found is None or found.revoked_at is not None:
@@ -467,7 +475,7 @@ class MemoryStore:
             self._db.api_keys[key_id] = msgspec.structs.replace(found, revoked_at=self._now())
             return True, "key"
 
-        return await self._write("revoke_key", write)
+        return await self._write("revoke_key", write, audit=audit)
 
     async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
         def read() -> KeyRow | None:
@@ -483,6 +491,21 @@ class MemoryStore:
             return tuple(sorted(found, key=lambda row: (row.created_at, row.key_id)))
 
         return await self._read("keys", read)
+
+    # The audit log
+
+    async def audit(self, entry: AuditEntry) -> None:
+        await self._write("audit", lambda: (None, "entry"), audit=entry)
+
+    async def audit_log(self, *, after: int = 0, limit: int) -> AuditPage:
+        return await self._read("audit_log", lambda: self._db.audit_page(after, limit))
+
+    async def trim_audit(self, before: int, *, audit: AuditEntry | None = None) -> int:
+        def write() -> tuple[int, str | None]:
+            trimmed = self._db.trim_audit(before)
+            return trimmed, "entries" if trimmed else None
+
+        return await self._write("trim_audit", write, audit=audit)
 
     # Tasks
 
@@ -562,8 +585,8 @@ class MemoryStore:
                 seen = version
                 yield
 
-    async def delete(self, key: Key) -> bool:
-        return await self._write("delete", lambda: leases.delete(self._db, key, self._leases.fence_step()))
+    async def delete(self, key: Key, *, audit: AuditEntry | None = None) -> bool:
+        return await self._write("delete", lambda: leases.delete(self._db, key, self._leases.fence_step()), audit=audit)
 
     async def backup(self, path: Path) -> None:
         raise StoreUnavailable("store_failed", "What is only in memory can't be backed up.")
@@ -582,10 +605,13 @@ class MemoryStore:
         unit: Unit | None = None,
         lease: Lease | None = None,
         how: ReleaseKind | None = None,
+        audit: AuditEntry | None = None,
     ) -> T:
         def write() -> T:
             result, detail = run()
             if detail is not None:
+                if audit is not None:
+                    self._db.add_audit(audit)
                 # A process that dies in either has, or has not, written: both come to the same here.
                 crash_points.reach(f"{verb}:{detail}:before")
                 self._db.committed(self._me)

@@ -6,6 +6,7 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
+from holdfast.store.audit import TRIM_ENTRIES, AuditEntry, AuditPage, AuditRecord
 from holdfast.store.budget import OwnerBudget, Reserved, Spending
 from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
@@ -166,6 +167,8 @@ class Database:
         self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
         """Keyed by owner, place, rule and session."""
         self.api_keys: dict[str, KeyRow] = {}
+        self.audit: list[AuditRecord] = []
+        self.audit_head = 0
         self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
         self.hosts: dict[str, float] = {}
         self.commits: dict[str, int] = {}
@@ -193,6 +196,19 @@ class Database:
     def add_grants(self, owner: Owner, new: Iterable[Grant]) -> None:
         for added in new:
             self.grants[owner, added.place, added.rule, added.origin.session] = added.origin
+
+    def add_audit(self, entry: AuditEntry) -> None:
+        self.audit_head += 1
+        self.audit.append(AuditRecord(number=self.audit_head, entry=entry))
+
+    def audit_page(self, after: int, limit: int) -> AuditPage:
+        found = [record for record in self.audit if record.number > after]
+        return AuditPage(records=tuple(found[:limit]), head=self.audit_head)
+
+    def trim_audit(self, before: int) -> int:
+        gone = [record for record in self.audit[:TRIM_ENTRIES] if record.entry.at < before]
+        self.audit = [record for record in self.audit if record not in gone]
+        return len(gone)
 
     def is_dead(self, process: str) -> bool:
         """A process that ended unseen counts as dead some time after its leases expire, as on PostgreSQL."""

@@ -114,6 +114,8 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
     if unit.drops_segments:
         session.segments = []
     session.segments += unit.segments
+    for told in unit.audit:
+        db.add_audit(told)
     for promotion in unit.promotes:
         _promote(session, promotion)
     for opened in unit.opens:

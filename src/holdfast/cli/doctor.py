@@ -18,6 +18,7 @@ from holdfast.cli.doctor_finding import Finding
 from holdfast.cli.errors import explained
 from holdfast.cli.escapes import visible
 from holdfast.cli.screen import wants_color
+from holdfast.cli.tokens import examine_tokens
 from holdfast.cli.transcript import Piece, styled
 from holdfast.commands.errors import IsolationUnavailable
 from holdfast.config import Config
@@ -199,6 +200,7 @@ CHECKS: Final[dict[str, Callable[[Config], Awaitable[Finding]]]] = {
     "Integrity": _integrity,
     "Locks": _locks,
     "Redis": _redis,
+    "Tokens": examine_tokens,
     "Sandbox": _sandbox,
     "Model": _model,
 }

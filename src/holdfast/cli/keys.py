@@ -5,6 +5,7 @@ from typing import cast, get_args
 
 import msgspec
 
+from holdfast.app import Runtime, local_actor
 from holdfast.cli.errors import Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.runtime import open_runtime
@@ -18,9 +19,7 @@ from holdfast.store.keys import KeyRow
 async def create_key(config: Config, *, name: str, role: Role, owner: str | None, as_json: bool) -> None:
     """Make a key. It goes to stdout alone, so that a script can capture it; the sentence about it goes to stderr."""
     async with open_runtime(config, work=False) as runtime:
-        made = await KeyRing(runtime.store, runtime.clock).create(
-            name=name, role=role, owner=owner if owner is not None else config.owner
-        )
+        made = await _ring(runtime).create(name=name, role=role, owner=owner if owner is not None else config.owner)
     if as_json:
         print(msgspec.json.encode({**_shown(made.row), "key": made.key}).decode())
         return
@@ -38,7 +37,7 @@ def checked_role(given: str) -> Role:
 
 async def list_keys(config: Config, *, as_json: bool) -> None:
     async with open_runtime(config, work=False) as runtime:
-        rows = await KeyRing(runtime.store, runtime.clock).all()
+        rows = await _ring(runtime).all()
     for row in rows:
         if as_json:
             print(msgspec.json.encode(_shown(row)).decode())
@@ -50,8 +49,12 @@ async def list_keys(config: Config, *, as_json: bool) -> None:
 
 async def revoke_key(config: Config, key_id: str) -> None:
     async with open_runtime(config, work=False) as runtime:
-        await KeyRing(runtime.store, runtime.clock).revoke(key_id)
+        await _ring(runtime).revoke(key_id)
     print(f"Key {key_id} is revoked. Servers refuse it within a second.")
+
+
+def _ring(runtime: Runtime) -> KeyRing:
+    return KeyRing(runtime.store, runtime.clock, local_actor(runtime.config, "command"))
 
 
 def _line(row: KeyRow) -> str:

@@ -13,15 +13,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.app import Runtime
+import msgspec
+
+from holdfast.app import Runtime, local_actor
 from holdfast.cli.errors import Refusal, address_refusal
 from holdfast.cli.process import print_line, until_stopped, watch_signals
 from holdfast.cli.runtime import check_thinking, demo_or_none, import_models_later, log_service, open_configured_model
 from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
+from holdfast.cli.tokens import check_tokens, keys_and_tokens
 from holdfast.config import Config
 from holdfast.observability.logs import hide_in_logs
 from holdfast.protocol.model import OfferedModel
+from holdfast.server.audit_retention import keep_trimmed
 from holdfast.server.http.app import application
 from holdfast.server.http.gate import LOOPBACK_NAMES, ServerNames
 from holdfast.server.http.identity import Identities
@@ -30,12 +34,43 @@ from holdfast.server.http.listener import HttpListener, bind
 from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.service import HttpService, HttpSettings
 from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
+from holdfast.store.audit import audit_entry
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
 
 FINISH_SECONDS: Final = 2.0
 """How long a response that is under way may take after everything else has ended."""
+
+AUDITED: Final = (
+    "auth",
+    "jwt_jwks",
+    "jwt_issuer",
+    "jwt_audience",
+    "jwt_algorithms",
+    "jwt_owner_claim",
+    "jwt_owners",
+    "jwt_role_claim",
+    "jwt_admin_roles",
+    "jwt_user_roles",
+    "sandbox",
+    "sandbox_network",
+    "commands_without_sandbox",
+    "user_directories",
+    "user_models",
+    "user_tools",
+    "user_rules",
+    "allowed_origins",
+    "max_running_turns_per_owner",
+    "max_turns_in_flight_per_owner",
+    "max_sessions_per_owner",
+    "max_bytes_per_owner",
+    "streams_per_owner",
+    "follow_ups_per_minute",
+    "audit_days",
+)
+"""Settings that decide who may do what and how much. None is a secret. The audit log has those that are not the
+default, at each start."""
 
 RUN_COMMANDS: Final = frozenset(found.name for found in (*HOLDFAST_SHELL, *COPILOT_SHELL))
 """Tools that can do everything that the server's user can, unless they run in a sandbox."""
@@ -49,6 +84,7 @@ async def serve(config: Config, *, works: bool = True) -> int:
             f"--auth none is for this machine only, and {config.host} can be reached from others. Make keys with "
             "`holdfast keys create` and serve with --auth keys, or listen on 127.0.0.1.",
         )
+    check_tokens(config)
     check_thinking(config)
     log_service(config)
     warn_without_redis(config)
@@ -71,18 +107,37 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
         listener = HttpListener(application(service, _names(config, is_local=_is_loopback(config.host))))
         monitor = metrics_endpoint(config, runtime, page=service.metrics_page, is_draining=lambda: service.is_draining)
         metrics_port = await stack.enter_async_context(monitor)
+        await _tell_start(config, runtime, port)
         await listener.listen(bound)
         _print_greeting(config, port, identities)
         if metrics_port is not None:
             print_line(f"Metrics are on port {metrics_port}: /metrics, /healthz, /readyz.")
         if not works:
             print_line("Sessions are run by other processes: start `holdfast worker` on the same database.")
-        importing = asyncio.create_task(import_models_later())
+        beside = [asyncio.create_task(import_models_later())]
+        if config.audit_days:
+            actor = local_actor(config, "serve")
+            beside.append(
+                asyncio.create_task(keep_trimmed(runtime.store, runtime.clock, actor, days=config.audit_days))
+            )
         try:
             await until_stopped(stopping, runtime)
         finally:
-            importing.cancel()
+            for task in beside:
+                task.cancel()
             await _drain(config, runtime, service, listener)
+
+
+async def _tell_start(config: Config, runtime: Runtime, port: int) -> None:
+    """Tell the audit log which settings decide from now on what callers may do: settings change only with a start."""
+    default = Config(data_dir=config.data_dir, database=config.database)
+    changed = {name: getattr(config, name) for name in AUDITED if getattr(config, name) != getattr(default, name)}
+    detail = msgspec.json.encode(changed).decode()
+    actor = local_actor(config, "serve")
+    target = f"{config.host}:{port}"
+    await runtime.store.audit(
+        audit_entry(runtime.clock.now_ms(), actor, "server.started", target=target, detail=detail)
+    )
 
 
 # Authentication and host names
@@ -91,7 +146,12 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
 @asynccontextmanager
 async def _identities(config: Config, runtime: Runtime, port: int) -> AsyncIterator[Identities]:
     if config.auth == "keys":
-        yield KeyRing(runtime.store, runtime.clock)
+        keys = KeyRing(runtime.store, runtime.clock)
+        if config.jwt_jwks is None:
+            yield keys
+            return
+        async with keys_and_tokens(config, keys, runtime.clock) as both:
+            yield both
         return
     path = _token_file(config, port)
     token = token_for(path)

@@ -21,6 +21,7 @@ from holdfast.events.codec import to_bytes
 from holdfast.events.ids import random_id
 from holdfast.events.session import ClientTool
 from holdfast.protocol.home import Home
+from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.model import ModelList, OfferedModel
 from holdfast.protocol.permission import Permission, PermissionList
 from holdfast.protocol.session import SessionList, SessionView
@@ -89,6 +90,10 @@ class Server(Home):
     @property
     def default_model(self) -> str:
         return next((model.name for model in self.models if model.is_default), "")
+
+    async def identity(self) -> IdentityView:
+        """The owner and role of the key, with what the owner uses of each quota."""
+        return await self._wire.ask(WireRequest(method="GET", path="/v1/identity"), IdentityView)
 
     async def session(
         self,

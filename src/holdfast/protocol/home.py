@@ -12,6 +12,7 @@ from holdfast.events.event import Event
 from holdfast.events.session import ClientTool
 from holdfast.live.live import Changed
 from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
+from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.queue import QueuedView
@@ -271,6 +272,10 @@ class Home(Protocol):
     @abstractmethod
     def default_model(self) -> str:
         """The model of a new session that names none."""
+
+    @abstractmethod
+    async def identity(self) -> IdentityView:
+        """The caller as this home knows them, with what they use of each quota."""
 
     @abstractmethod
     async def session(

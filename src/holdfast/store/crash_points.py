@@ -29,6 +29,8 @@ VERBS: Final = (
     "drop_secret",
     "add_key",
     "revoke_key",
+    "audit",
+    "trim_audit",
     "end_task",
     "stall_task",
     "ask_kill",

@@ -1,9 +1,9 @@
 """The seam between the runtime and its database: the `Store` protocol, and the values that its methods take and return.
 
 The protocol groups its methods by the role that the database plays: log, inbox, leases, presence, reading, tasks, keys
-and grants, annotations, lifecycle. Two things are serialised, separately. The session row serialises the log: every
-append takes its positions in one statement on that row. The lease serialises execution: every write that makes progress
-carries the fence of its claim, and is refused after a later claim. Anyone may put into an inbox.
+and grants, the audit log, annotations, lifecycle. Two things are serialised, separately. The session row serialises the
+log: every append takes its positions in one statement on that row. The lease serialises execution: every write that
+makes progress carries the fence of its claim, and is refused after a later claim. Anyone may put into an inbox.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -20,6 +20,7 @@ from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
+from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.budget import Ask, BudgetNow, EditBudget, Granted, OverBudget, OwnerBudget, Spending
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
@@ -166,6 +167,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts at model calls, with money reserved for them, that will not be made."""
     reserves: Ask | None = None
     """The model call that comes next. If its cost has no room in a budget, the unit is rejected."""
+    audit: tuple[AuditEntry, ...] = ()
+    """Entries of the audit log about these writes."""
     makes_progress: bool = False
     """A finished step or a recorded tool result: the session is not poison."""
 
@@ -453,6 +456,7 @@ class Store(Protocol):
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        audit: AuditEntry | None = None,
     ) -> Awaitable[Accepted | Refused]:
         """Accept an item, or return the receipt of the item with the same key. Where one thread does all writing, the
         call itself hands the item to that thread, so that a claim handed in next is written right after it.
@@ -659,9 +663,9 @@ class Store(Protocol):
 
     # Keys and grants: API keys, permission rules granted beyond one session, and secrets entrusted to sessions
 
-    async def add_key(self, row: KeyRow) -> None: ...
+    async def add_key(self, row: KeyRow, *, audit: AuditEntry | None = None) -> None: ...
 
-    async def revoke_key(self, key_id: str) -> bool:
+    async def revoke_key(self, key_id: str, *, audit: AuditEntry | None = None) -> bool:
         """False: there is no such key, or it was revoked before."""
         ...
 
@@ -675,7 +679,13 @@ class Store(Protocol):
         ...
 
     async def grant(
-        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+        self,
+        owner: Owner,
+        place: str,
+        rules: Sequence[str],
+        *,
+        origin: GrantOrigin = GRANTED_SOMEWHERE,
+        audit: AuditEntry | None = None,
     ) -> TooManyGrants | None:
         """Record granted rules, all or none: `TooManyGrants` if the owner would have more than `admit_grants` admits.
         If a session grants the same rule again, the first grant stays."""
@@ -689,7 +699,7 @@ class Store(Protocol):
         """All grants of an owner, by place, rule and time."""
         ...
 
-    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
+    async def revoke_grant(self, owner: Owner, place: str, rule: str, *, audit: AuditEntry | None = None) -> bool:
         """Revoke a rule in one place, for every session that granted it. False: it was not granted there."""
         ...
 
@@ -735,6 +745,21 @@ class Store(Protocol):
         what was reserved for them. Returns how many there were."""
         ...
 
+    # The audit log. Methods with a parameter `audit` add that entry in their own transaction, if they write anything.
+
+    async def audit(self, entry: AuditEntry) -> None:
+        """Add an entry about an act that writes nothing else: a refusal, or a read."""
+        ...
+
+    async def audit_log(self, *, after: int = 0, limit: int) -> AuditPage:
+        """The entries with higher numbers than `after`, in the order of their numbers."""
+        ...
+
+    async def trim_audit(self, before: int, *, audit: AuditEntry | None = None) -> int:
+        """Remove some of the oldest entries, if they are from before that time. Returns how many; call again until
+        there are none."""
+        ...
+
     # Annotations: an owner's notes about a session. They are not in the log, and do not make a session newer.
 
     async def see(self, key: Key, position: Position) -> Position | None:
@@ -758,7 +783,7 @@ class Store(Protocol):
 
     # Lifecycle: sessions end here, and so do this process and its store
 
-    async def delete(self, key: Key) -> bool: ...
+    async def delete(self, key: Key, *, audit: AuditEntry | None = None) -> bool: ...
 
     @property
     def limits(self) -> TurnLimits:

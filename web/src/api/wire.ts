@@ -152,6 +152,8 @@ export interface IdentityView {
   role: "admin" | "user";
   name: string;
   key_id: string;
+  expires_at?: number | null;
+  usage: OwnerUsage;
 }
 
 /** A line for people. */
@@ -183,6 +185,15 @@ export interface Output {
 export interface Overview {
   counts: Counts;
   items: SessionView[];
+}
+
+/** What the owner uses, and may use. */
+export interface OwnerUsage {
+  sessions: Quota;
+  stored_bytes: Quota;
+  running_turns: Quota;
+  turns_in_flight: Quota;
+  streams: Quota;
 }
 
 /** The page that a person was on when writing a message. The model reads it; the conversation does not show it. */
@@ -234,6 +245,11 @@ export interface QueuedView {
   mode: string;
   model: string | null;
   thinking: number | null;
+}
+
+export interface Quota {
+  used: number;
+  limit: number | null;
 }
 
 export interface ReasoningView {

@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "db": ("database", "Look at the database, migrate it and back it up."),
     "cluster": ("cluster", "See which processes work on a database, and what waits."),
     "keys": ("keys", "Make, list and revoke API keys for `holdfast serve`."),
+    "whoami": ("whoami", "Show whose sessions these are, and what their owner uses of each quota."),
+    "audit": ("audit", "Show what admins, keys and tokens did."),
     "permissions": ("permissions", "List and revoke permissions granted for always."),
 }
 """The file that declares each command, and the first sentence of its help."""

@@ -12,6 +12,7 @@ from holdfast.server.http.key_watch import KeyWatch
 from holdfast.server.http.openapi import openapi_endpoint
 from holdfast.server.http.routes import (
     activity,
+    audit,
     chat,
     compactions,
     events,
@@ -59,6 +60,7 @@ ROUTE_MODULES: Final = (
     overview,
     models,
     identity,
+    audit,
 )
 """Paths are matched in this order: the most frequent requests, and those that people wait for, come first."""
 

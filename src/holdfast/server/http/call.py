@@ -13,9 +13,10 @@ from holdfast.events.role import RoleBounds
 from holdfast.models.choice import OWN_MODEL
 from holdfast.observability.spans import RequestSpan
 from holdfast.server.errors import Invalid
+from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.policy import Policy, check_session
-from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN
+from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN, ROUTE
 from holdfast.server.http.service import HttpService
 from holdfast.server.http.wire import read_body, read_query
 from holdfast.server.json_bounds import BODY, JsonBounds
@@ -23,6 +24,7 @@ from holdfast.server.message_options import MessageChoice, MessageOptions, think
 from holdfast.server.operations import Operations
 from holdfast.session.role import excess, narrowing
 from holdfast.session.state import State
+from holdfast.store.audit import Actor
 
 T = TypeVar("T")
 
@@ -35,9 +37,23 @@ class HttpCall:
         self.service = service
         self.request = request
 
-    @property
+    @cached_property
     def operations(self) -> Operations:
-        return self.service.operations
+        """The verbs, as acts of the caller."""
+        is_known = IDENTITY in self.request.scope
+        return self.service.operations.acting_as(self.actor) if is_known else self.service.operations
+
+    @cached_property
+    def actor(self) -> Actor:
+        """The caller, as the audit log names it."""
+        identity, client = self.identity, self.request.client
+        return Actor(
+            kind="key" if identity.key_id else "token" if identity.subject else "start_token",
+            id=identity.key_id or identity.subject,
+            owner=identity.owner,
+            role=identity.role,
+            address=client.host if client is not None else "",
+        )
 
     @property
     def identity(self) -> Identity:
@@ -75,6 +91,13 @@ class HttpCall:
         return await read_body(self.request, kind, limit=most, bounds=bounds)
 
     # What the caller may use
+
+    async def check_admin(self, refusal: str) -> None:
+        """Raise `ApiError` unless the caller is an admin, and tell the audit log of the attempt."""
+        if self.identity.role != "admin":
+            route = self.request.scope.get(ROUTE, "")
+            await self.service.denials.tell(self.actor, f"{self.request.method} {route}")
+            raise ApiError(403, "admins_only", refusal)
 
     @cached_property
     def bounds(self) -> RoleBounds | None:

@@ -34,6 +34,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Of a result without a type that has a body."""
     is_stream: bool = False
     """A client that accepts `text/event-stream` gets a stream."""
+    also: str | None = None
+    """Another media type that a client may ask for: the same in another form."""
     is_public: bool = False
     """Served without authentication."""
 
@@ -49,6 +51,7 @@ def endpoint(
     results: Mapping[int, Any] | None = None,
     media_type: str = "application/json",
     is_stream: bool = False,
+    also: str | None = None,
     is_public: bool = False,
 ) -> Callable[[Handler], Endpoint]:
     """Declare the function below as the handler of this method and path. `result` is the type of a plain 200; `results`
@@ -65,6 +68,7 @@ def endpoint(
             results={200: result} if results is None else results,
             media_type=media_type,
             is_stream=is_stream,
+            also=also,
             is_public=is_public,
         )
 

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.http.errors import ApiError, api_error_of
-from holdfast.server.http.identity import Identities
-from holdfast.server.http.key_watch import KeyWatch, not_signed_in
+from holdfast.server.http.identity import Identities, not_signed_in
+from holdfast.server.http.key_watch import KeyWatch
 from holdfast.server.http.routes.page import ASSETS
 from holdfast.server.http.scope import IDENTITY
 from holdfast.server.http.streams import ABORT

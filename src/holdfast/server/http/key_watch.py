@@ -1,4 +1,4 @@
-"""Ends running requests whose key was revoked: long polls, streams, slow uploads.
+"""Ends running requests whose key was revoked, or whose token has ended: long polls, streams, slow uploads.
 
 Any process may revoke a key, without a hint to the others: so the keys of running requests are polled.
 """
@@ -9,14 +9,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from holdfast.server.http.errors import ApiError
-from holdfast.server.http.identity import Identity
+from holdfast.server.http.identity import Identity, not_signed_in, token_ended
 from holdfast.store.clock import Clock
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-"""The longest that a request outlives its key."""
+"""The longest that a request outlives its key or its token."""
 
 
 class KeyWatch:
@@ -30,10 +29,10 @@ class KeyWatch:
 
     @contextlib.asynccontextmanager
     async def over(self, identity: Identity) -> AsyncIterator[None]:
-        """Run a request of that identity. When its key is revoked, the request is cancelled and `not_signed_in` raised.
-        A write that has begun is done whole or not at all, as in a crash."""
-        if not identity.key_id:
-            yield  # There is no key to revoke.
+        """Run a request of that identity. When its key is revoked, or its token ends, the request is cancelled and the
+        reason raised. A write that has begun is done whole or not at all, as in a crash."""
+        if not identity.may_end:
+            yield
             return
         deadline = asyncio.timeout(None)
         try:
@@ -48,7 +47,7 @@ class KeyWatch:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise not_signed_in() from None
+            raise (token_ended() if identity.subject else not_signed_in()) from None
 
     async def _poll(self) -> None:
         """One task for all requests, as long as there are any."""
@@ -70,13 +69,3 @@ class KeyWatch:
         except Exception:
             log.warning("could not look whether a key is still valid", exc_info=True)
             return True
-
-
-def not_signed_in() -> ApiError:
-    return ApiError(
-        401,
-        "not_signed_in",
-        "Show who asks, with the header `Authorization: Bearer …`: the token that `holdfast serve` printed, or an API "
-        "key.",
-        headers={"www-authenticate": "Bearer"},
-    )

@@ -11,6 +11,8 @@ from holdfast.events.ids import Owner
 from holdfast.protocol.identity import Role
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.http.identity import Identity
+from holdfast.server.operations.session_access import PROGRAM
+from holdfast.store.audit import Actor, AuditAction, AuditEntry, audit_entry
 from holdfast.store.clock import Clock
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Store
@@ -38,9 +40,10 @@ class MadeKey(msgspec.Struct, frozen=True):
 class KeyRing:
     """Creates, lists and revokes keys, and identifies callers by them."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, actor: Actor = PROGRAM) -> None:
         self._store = store
         self._clock = clock
+        self._actor = actor
         self._trusted: dict[tuple[str, bytes], tuple[KeyRow, float]] = {}
 
     async def create(self, *, name: str, role: Role, owner: str) -> MadeKey:
@@ -57,16 +60,21 @@ class KeyRing:
             digest=_digest(secret),
             created_at=self._clock.now_ms(),
         )
-        await self._store.add_key(row)
+        await self._store.add_key(row, audit=self._told("key.created", key_id, owner, f"{role}: {name}"))
         return MadeKey(row, f"hf_{key_id}_{secret}")
 
     async def all(self) -> tuple[KeyRow, ...]:
         return await self._store.keys()
 
     async def revoke(self, key_id: str) -> None:
-        if not await self._store.revoke_key(key_id):
+        owner = next((row.owner for row in await self._store.keys(key_id)), "")
+        if not await self._store.revoke_key(key_id, audit=self._told("key.revoked", key_id, owner)):
             raise NotFound("key_not_found", f"There is no key {key_id} that could be revoked.")
         self._trusted = {key: found for key, found in self._trusted.items() if key[0] != key_id}
+
+    def _told(self, action: AuditAction, key_id: str, owner: str, detail: str = "") -> AuditEntry:
+        now = self._clock.now_ms()
+        return audit_entry(now, self._actor, action, owner=owner, target=key_id, detail=detail)
 
     async def identify(self, bearer: str) -> Identity | None:
         """The identity of the key, or None. Id and secret are looked up together, here and in the store: a caller who

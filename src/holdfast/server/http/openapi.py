@@ -133,8 +133,9 @@ def _response(endpoint: Endpoint, status: int, schema: Any) -> dict[str, Any]:
         response["content"] = {"application/json": {"schema": schema}}
     elif status == 200:
         response["content"] = {endpoint.media_type: {}}
-    if endpoint.is_stream and status == 200:
-        response.setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
+    for text in ("text/event-stream" if endpoint.is_stream else None, endpoint.also):
+        if text is not None and status == 200:
+            response.setdefault("content", {})[text] = {"schema": {"type": "string"}}
     return response
 
 

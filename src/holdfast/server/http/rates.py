@@ -1,6 +1,6 @@
-"""The rate limit of messages into running turns: a number per owner in any minute."""
+"""Rates: messages into running turns, a number per owner in any minute; and counts of rarer acts."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -14,6 +14,31 @@ from holdfast.store.clock import Clock
 WINDOW_SECONDS: Final = 60.0
 SOON_SECONDS: Final = 1.0
 """After this time it is known whether the messages that are just being accepted count."""
+
+
+class PerMinute:
+    """Counts acts under some names, in the memory of this process. The counts begin anew every minute."""
+
+    def __init__(self, clock: Clock, *, most: int) -> None:
+        self._clock = clock
+        self._most = most
+        self._counts: Counter[str] = Counter()
+        self._began_at = clock.monotonic()
+
+    def take(self, name: str) -> bool:
+        """Whether the act is within the rate; then it counts."""
+        now = self._clock.monotonic()
+        if now - self._began_at >= WINDOW_SECONDS:
+            self._counts.clear()
+            self._began_at = now
+        is_free = self._counts[name] < self._most
+        self._counts[name] += is_free
+        return is_free
+
+    @property
+    def wait_seconds(self) -> float:
+        """Until the counts begin anew."""
+        return max(SOON_SECONDS, self._began_at + WINDOW_SECONDS - self._clock.monotonic())
 
 
 class RateSlot:

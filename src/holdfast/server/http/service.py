@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,10 +13,11 @@ from holdfast.observability.exposition import single
 from holdfast.observability.observer import Observer
 from holdfast.protocol.model import OfferedModel
 from holdfast.server.errors import Invalid
+from holdfast.server.http.denials import Denials
 from holdfast.server.http.identity import Identities
 from holdfast.server.http.metrics import Metrics, RequestCounts
 from holdfast.server.http.policy import Policies
-from holdfast.server.http.rates import Rates
+from holdfast.server.http.rates import PerMinute, Rates
 from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.message_options import Tier
@@ -25,6 +26,9 @@ from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
 from holdfast.store.clock import Clock
+
+EXPORTS_PER_MINUTE: Final = 600
+"""Of one owner."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,8 @@ class HttpService:
         self.redis_state = redis_state
         self.rates = Rates(clock, per_minute=settings.follow_ups_per_minute)
         self.streams = Streams(clock, per_owner=settings.streams_per_owner)
+        self.exports = PerMinute(clock, most=EXPORTS_PER_MINUTE)
+        self.denials = Denials(operations.store, clock)
         self.presence = Presence(operations, operations.store, clock)
         self.copying = asyncio.Semaphore(1)
         """Held while a log is copied: a copy is in memory as a whole, so only one is made at a time."""

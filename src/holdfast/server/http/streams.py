@@ -15,6 +15,8 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.events.ids import Owner
+from holdfast.protocol.identity import Quota
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Identity
 from holdfast.store.clock import Clock
@@ -67,6 +69,10 @@ class Streams:
         if self._owners[identity.owner] >= self._per_owner:
             message = f"At most {self._per_owner} streams are open at once for one owner. Close one, then try again."
             raise ApiError(429, "too_many_streams", message, retry_after=5)
+
+    def usage(self, owner: Owner) -> Quota:
+        """How many streams the owner has open in this process."""
+        return Quota(used=self._owners[owner], limit=self._per_owner)
 
     def opened(self, stream: "EventStream") -> None:
         self._open.add(stream)

@@ -11,6 +11,7 @@ from holdfast.events.session import SettingsChanged
 from holdfast.protocol.request import Answered
 from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations.requests import RequestVerbs
+from holdfast.server.operations.session_access import EVERYWHERE
 from holdfast.server.operations.settings import SettingsVerbs, check_rules
 from holdfast.session.permissions import EVERY_CALL
 from holdfast.session.state import State
@@ -54,7 +55,8 @@ class GrantVerbs(SettingsVerbs, RequestVerbs):
         """Allow the rules for the sessions of the owner that are created in that place, move there or are resumed there
         from now on. Safe to repeat. Raises `Conflict` if the owner would have too many grants."""
         check_rules(rules)
-        outcome = await self.store.grant(owner, place, rules, origin=origin)
+        told = self._told("permission.granted", place or EVERYWHERE, owner=owner, detail=", ".join(rules))
+        outcome = await self.store.grant(owner, place, rules, origin=origin, audit=told)
         if isinstance(outcome, TooManyGrants):
             raise Conflict(outcome.code, outcome.message)
 

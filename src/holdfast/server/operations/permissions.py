@@ -16,6 +16,7 @@ from holdfast.events.request import PermissionCompleted, PermissionRequested
 from holdfast.events.session import SessionStarted, SettingsChanged
 from holdfast.protocol.permission import Permission, PermissionOrigin
 from holdfast.server.errors import NotFound
+from holdfast.server.operations.session_access import EVERYWHERE
 from holdfast.server.operations.settings import SettingsVerbs
 from holdfast.session.state import State
 from holdfast.store.grants import GRANTED_SOMEWHERE, GrantOrigin
@@ -53,7 +54,9 @@ class PermissionVerbs(SettingsVerbs):
                 for session in {origin.session_id for origin in found.origins if origin.session_id}:
                     with suppress(NotFound):
                         await self._remove_rule(Key(owner, SessionId(session)), found.rule)
-                await self.store.revoke_grant(owner, found.directory or "", found.rule)
+                place = found.directory or ""
+                told = self._told("permission.revoked", place or EVERYWHERE, owner=owner, detail=found.rule)
+                await self.store.revoke_grant(owner, place, found.rule, audit=told)
                 return found
         raise _not_granted(permission_id)
 

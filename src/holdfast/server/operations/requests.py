@@ -11,9 +11,10 @@ from holdfast.events.tool import MAX_ANSWER_BYTES, ToolError
 from holdfast.protocol.request import Answered
 from holdfast.server.errors import Conflict, Invalid
 from holdfast.server.operations.messages import check_images
-from holdfast.server.operations.session_access import SessionAccess, check_size
+from holdfast.server.operations.session_access import EVERYWHERE, SessionAccess, check_size
 from holdfast.server.operations.settings import check_rules
 from holdfast.session.permissions import MAX_SESSION_RULES
+from holdfast.store.audit import AuditEntry
 from holdfast.store.grants import NewGrants
 from holdfast.store.store import RequestRow, answer_key
 
@@ -64,9 +65,15 @@ class RequestVerbs(SessionAccess):
         grants: NewGrants | None = None,
     ) -> Answered:
         check_rules(content.rules)
-        if content.decision == "approved-for-session" and content.place is None:
-            await self._check_room(key, request_id, content.rules)
-        return await self._answer(key, request_id, content, answer_id, answered_by, grants)
+        audit: AuditEntry | None = None
+        if content.decision == "approved-for-session":
+            if grants is None:
+                granted = await self._check_room(key, request_id, content.rules)
+                target, detail = str(key.session), f"in the session: {', '.join(granted)}"
+            else:
+                target, detail = grants.place or EVERYWHERE, f"{', '.join(grants.rules)}, in session {key.session}"
+            audit = self._told("permission.granted", target, owner=key.owner, detail=detail)
+        return await self._answer(key, request_id, content, answer_id, answered_by, grants, audit)
 
     async def answer_tool(
         self,
@@ -109,6 +116,7 @@ class RequestVerbs(SessionAccess):
         answer_id: str | None,
         answered_by: str,
         grants: NewGrants | None = None,
+        audit: AuditEntry | None = None,
     ) -> Answered:
         chosen_id = self._new_id() if answer_id is None else answer_id
         self.check_id("answer", chosen_id)
@@ -116,12 +124,13 @@ class RequestVerbs(SessionAccess):
         check_size("A name", answered_by, self._bounds.max_name_characters)
         await self._check_kind(key, request_id, _REQUEST_KINDS[type(content)])
         item = inbox.Answer(request_id=request_id, answer_id=chosen_id, content=content, answered_by=answered_by)
-        accepted = await self._put(key, item, answer_key(request_id), grants=grants)
+        accepted = await self._put(key, item, answer_key(request_id), grants=grants, audit=audit)
         return Answered(request_id=request_id, answer_id=chosen_id, duplicate=accepted.duplicate)
 
-    async def _check_room(self, key: Key, request_id: RequestId, rules: tuple[str, ...]) -> None:
-        """Raise `Conflict` if the session has no room for the rules of an answer, beside those of answers that wait.
-        Answers that are given at once may still pass together; the session then asks again about what had no room."""
+    async def _check_room(self, key: Key, request_id: RequestId, rules: tuple[str, ...]) -> tuple[str, ...]:
+        """The rules that an answer grants in its session. Raises `Conflict` if there is no room for them, beside those
+        of answers that wait. Answers that are given at once may still pass together; the session then asks again about
+        what had no room."""
         state = await self.state(key)
         opened = state.requests.get(request_id)
         granted = rules or ((opened.rule,) if opened else ())
@@ -135,6 +144,7 @@ class RequestVerbs(SessionAccess):
                 f"A session has at most {MAX_SESSION_RULES} rules. Revoke some (holdfast permissions), or approve this "
                 "call only.",
             )
+        return granted
 
     async def _check_kind(self, key: Key, request_id: RequestId, kind: RequestKind) -> None:
         """Check open requests only: the store refuses an answer to a closed one, and knows how it was closed."""

@@ -4,8 +4,10 @@ Nothing here needs a lease. An append that depends on the session's state names 
 writer never overwrites a change that it has not read.
 """
 
+import copy
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Final, Self
 
 from holdfast.events import inbox
 from holdfast.events.body import Body
@@ -21,6 +23,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, drop_texts, fold, fold_turn, restored
 from holdfast.session.role import may_use
 from holdfast.session.state import State
+from holdfast.store.audit import Actor, AuditAction, AuditEntry, audit_entry
 from holdfast.store.clock import Clock
 from holdfast.store.grants import NewGrants
 from holdfast.store.log_pages import NO_SNAPSHOT, pages
@@ -47,6 +50,12 @@ async def no_window(choice: ModelChoice) -> int | None:
     return None
 
 
+PROGRAM: Final = Actor(kind="program")
+
+EVERYWHERE: Final = "everywhere"
+"""The place of a permission in the audit log that holds in every directory."""
+
+
 class SessionAccess:
     """Reads sessions of one store and writes to them.
 
@@ -66,6 +75,7 @@ class SessionAccess:
         new_id: Callable[[], str] = random_id,
         identify: Identify = identity_of,
         find_window: FindWindow = no_window,
+        actor: Actor = PROGRAM,
     ) -> None:
         self.store = store
         self.live = live
@@ -78,6 +88,17 @@ class SessionAccess:
         self._new_id = new_id
         self._identify = identify
         self._find_window = find_window
+        self._actor = actor
+
+    def acting_as(self, actor: Actor) -> Self:
+        """The same verbs, whose acts the audit log attributes to that actor."""
+        verbs = copy.copy(self)
+        verbs._actor = actor
+        return verbs
+
+    def _told(self, action: AuditAction, target: str, *, owner: str, detail: str = "") -> AuditEntry:
+        """An entry of the audit log about an act of this actor."""
+        return audit_entry(self._clock.now_ms(), self._actor, action, owner=owner, target=target, detail=detail)
 
     @property
     def bounds(self) -> Bounds:
@@ -135,6 +156,7 @@ class SessionAccess:
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        audit: AuditEntry | None = None,
     ) -> Accepted:
         """Put an item into the inbox and publish the change; raises the reason of a refusal."""
         if isinstance(item, inbox.Message):
@@ -147,6 +169,7 @@ class SessionAccess:
             only_if_idle=only_if_idle,
             stop_first=stop_first,
             grants=grants,
+            audit=audit,
         )
         self.live.announce()
         outcome = await putting
@@ -166,8 +189,8 @@ class SessionAccess:
         if (await self.session(key)).model != OWN_MODEL:
             raise Conflict("model_not_allowed", f"The model {model} is not among those that you may choose.")
 
-    async def _record(self, key: Key, *bodies: Body) -> Event:
-        last = await self._append(key, bodies)
+    async def _record(self, key: Key, *bodies: Body, audit: tuple[AuditEntry, ...] = ()) -> Event:
+        last = await self._append(key, bodies, audit=audit)
         assert last is not None, "an append that supposes no head is never too late"
         return last
 
@@ -178,13 +201,16 @@ class SessionAccess:
         *,
         provider: Provider | None = None,
         supposes_head: Position | None = None,
+        audit: tuple[AuditEntry, ...] = (),
     ) -> Event | None:
         """Append records and update the session's row to match; returns the last record, or None if the log's head is
         not the supposed one. `provider` is the provider in the session's state, where that is known."""
         events = self._events(bodies)
         title = next((body.title for body in reversed(bodies) if isinstance(body, TitleChanged)), None)
         model = _model_of_row(bodies, provider)
-        unit = Unit(key=key, fence=None, events=events, title=title, model=model, supposes_head=supposes_head)
+        unit = Unit(
+            key=key, fence=None, events=events, title=title, model=model, supposes_head=supposes_head, audit=audit
+        )
         outcome = await self.store.commit(unit)
         if isinstance(outcome, Rejected) and outcome.reason == HEAD_MOVED:
             return None

@@ -97,7 +97,8 @@ class SessionVerbs(SettingsVerbs):
             metadata=options.metadata,
             created_at=self._clock.now_ms(),
         )
-        unit = Unit(key=key, fence=None, events=self._events(bodies), creates=row, title=options.title)
+        granted = self._rules_told(key, [SettingsChanged(allow=options.allow)]) if options.allow else ()
+        unit = Unit(key=key, fence=None, events=self._events(bodies), creates=row, title=options.title, audit=granted)
         outcome = await self.store.commit(unit)
         self.check_quota(outcome)
         if not isinstance(outcome, Committed) and await self.store.row(key) is None:
@@ -135,7 +136,8 @@ class SessionVerbs(SettingsVerbs):
 
     async def delete(self, key: Key) -> None:
         """Delete a session with its whole log. Its costs stay in the ledger; its id is not used again."""
-        if not await self.store.delete(key):
+        told = self._told("session.deleted", key.session, owner=key.owner)
+        if not await self.store.delete(key, audit=told):
             raise self._not_found(key)
         self.live.publish(key, Changed())
         self.live.publish(key, Lost())

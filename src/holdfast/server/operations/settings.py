@@ -2,7 +2,7 @@
 
 import re
 import typing
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from holdfast.session.bounds import Bounds
 from holdfast.session.fold import fold_turn
 from holdfast.session.permissions import BadRule, check_given_rules, check_rule
 from holdfast.session.state import State
+from holdfast.store.audit import AuditEntry
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.tools.working_directory import is_still
 
@@ -48,7 +49,13 @@ class SettingsVerbs(SessionAccess):
             if not bodies:
                 return None
             written = await self._checked(key, bodies, held)
-            last = await self._append(key, written, provider=state.provider, supposes_head=state.head)
+            last = await self._append(
+                key,
+                written,
+                provider=state.provider,
+                supposes_head=state.head,
+                audit=self._rules_told(key, written, before=state.allow),
+            )
             if last is not None:
                 await self._take_granted(key, written, held)
                 return last
@@ -60,9 +67,25 @@ class SettingsVerbs(SessionAccess):
         """Append records about work outside of the conversation; returns the last one. Records that follow from the
         session's state go through `change`."""
         written = await self._checked(key, bodies)
-        last = await self._record(key, *written)
+        last = await self._record(key, *written, audit=self._rules_told(key, written))
         await self._take_granted(key, written)
         return last
+
+    def _rules_told(self, key: Key, bodies: Sequence[Body], *, before: Collection[str] = ()) -> tuple[AuditEntry, ...]:
+        """Entries of the audit log about the rules of the session that these records grant and revoke."""
+        entries: list[AuditEntry] = []
+        for body in bodies:
+            if not isinstance(body, SettingsChanged) or body.allow is UNSET:
+                continue
+            new = [rule for rule in body.allow if rule not in before]
+            gone = [rule for rule in before if rule not in body.allow]
+            if new:
+                detail = f"in the session: {', '.join(new)}"
+                entries.append(self._told("permission.granted", key.session, owner=key.owner, detail=detail))
+            if gone or not body.allow:
+                detail = f"in the session: {', '.join(gone) or 'all that it had'}"
+                entries.append(self._told("permission.revoked", key.session, owner=key.owner, detail=detail))
+        return tuple(entries)
 
     async def move(
         self, key: Key, directory: str, identity: DirectoryIdentity | None = None, *, held: Held | None = None

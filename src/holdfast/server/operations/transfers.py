@@ -79,10 +79,11 @@ class TransferVerbs(SessionVerbs):
 
     async def export_pieces(self, key: Key) -> AsyncIterator[bytes]:
         """The same document in pieces. Raises `NotFound` before the first piece or, if the session is deleted
-        meanwhile, later."""
+        meanwhile, later. The audit log has the export before its first piece is read."""
         loaded = await self.store.load(key, fold_version=NO_SNAPSHOT)
         if loaded is None:
             raise self._not_found(key)
+        await self.store.audit(self._told("session.exported", key.session, owner=key.owner))
         whole = Exported(format=FORMAT, session_id=key.session, title=loaded.row.title, events=[])
         begin, end = msgspec.json.encode(whole).rsplit(b"]", 1)
 

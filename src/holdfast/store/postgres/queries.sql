@@ -1070,6 +1070,32 @@ SELECT id, name, owner, role, digest, created_at, revoked_at
 SELECT id, name, owner, role, digest, created_at, revoked_at
   FROM holdfast.api_key WHERE $1::text IS NULL OR id = $1 ORDER BY created_at, id;
 
+-- The audit log
+
+-- name: share_audit
+-- Held until the commit. The statements after it number their entries.
+SELECT pg_advisory_xact_lock_shared(1752132709, 0);
+
+-- name: add_audit
+INSERT INTO holdfast.audit (at, actor, actor_id, actor_owner, role, address, action, owner, target, result, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: audit_head
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM holdfast.audit_number;
+
+-- name: settle_audit
+-- Waits until every transaction has ended that had numbered an entry before.
+SELECT pg_advisory_xact_lock(1752132709, 0);
+
+-- name: audit_log
+SELECT number, at, actor, actor_id, actor_owner, role, address, action, owner, target, result, detail
+  FROM holdfast.audit WHERE number > $1 AND number <= $2 ORDER BY number LIMIT $3;
+
+-- name: trim_audit
+-- Looks at the oldest entries only, so that it needs no index by time.
+DELETE FROM holdfast.audit
+ WHERE at < $1 AND number IN (SELECT number FROM holdfast.audit ORDER BY number LIMIT $2);
+
 -- Other processes
 
 -- name: announce

@@ -16,6 +16,7 @@ from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store.admission import encode_put
+from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.backlog import Backlog
 from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
@@ -25,6 +26,7 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.postgres import (
     annotation_rows,
+    audit_rows,
     budget_rows,
     grant_rows,
     index_rows,
@@ -259,6 +261,7 @@ class PostgresStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        audit: AuditEntry | None = None,
     ) -> Accepted | Refused:
         call = encode_put(
             key,
@@ -271,7 +274,7 @@ class PostgresStore:
             limits=self.limits,
             now=self._clock.now_ms(),
         )
-        return await self._write("put", lambda db: puts.put(db, call))
+        return await self._write("put", lambda db: puts.put(db, call), audit=audit)
 
     async def claim(
         self,
@@ -467,9 +470,15 @@ class PostgresStore:
     # Grants
 
     async def grant(
-        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+        self,
+        owner: Owner,
+        place: str,
+        rules: Sequence[str],
+        *,
+        origin: GrantOrigin = GRANTED_SOMEWHERE,
+        audit: AuditEntry | None = None,
     ) -> TooManyGrants | None:
-        return await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin))
+        return await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin), audit=audit)
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         return await self._read(lambda db: grant_rows.granted(db, owner, place))
@@ -477,8 +486,8 @@ class PostgresStore:
     async def grants(self, owner: Owner) -> tuple[Grant, ...]:
         return await self._read(lambda db: grant_rows.grants(db, owner))
 
-    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
-        return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule))
+    async def revoke_grant(self, owner: Owner, place: str, rule: str, *, audit: AuditEntry | None = None) -> bool:
+        return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule), audit=audit)
 
     # Budgets
 
@@ -518,18 +527,30 @@ class PostgresStore:
 
     # API keys
 
-    async def add_key(self, row: KeyRow) -> None:
-        await self._write("add_key", lambda db: key_rows.add(db, row))
+    async def add_key(self, row: KeyRow, *, audit: AuditEntry | None = None) -> None:
+        await self._write("add_key", lambda db: key_rows.add(db, row), audit=audit)
 
-    async def revoke_key(self, key_id: str) -> bool:
+    async def revoke_key(self, key_id: str, *, audit: AuditEntry | None = None) -> bool:
         now = self._clock.now_ms()
-        return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now))
+        return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now), audit=audit)
 
     async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
         return await self._read(lambda db: key_rows.valid(db, key_id, digest))
 
     async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
         return await self._read(lambda db: key_rows.read(db, key_id))
+
+    # The audit log
+
+    async def audit(self, entry: AuditEntry) -> None:
+        await self._write("audit", lambda db: audit_rows.nothing_else(db), audit=entry)
+
+    async def audit_log(self, *, after: int = 0, limit: int) -> AuditPage:
+        self._refuse_if_closed()
+        return await self._finished(audit_rows.read_page(self._reads, after, limit))
+
+    async def trim_audit(self, before: int, *, audit: AuditEntry | None = None) -> int:
+        return await self._write("trim_audit", lambda db: audit_rows.trim(db, before), audit=audit)
 
     # Tasks
 
@@ -604,9 +625,9 @@ class PostgresStore:
         async for _ in self._changes.heard(wanted=wanted):
             yield
 
-    async def delete(self, key: Key) -> bool:
+    async def delete(self, key: Key, *, audit: AuditEntry | None = None) -> bool:
         now, step = self._clock.now_ms(), self._leases.fence_step()
-        return await self._write("delete", lambda db: _delete(db, key, now, step))
+        return await self._write("delete", lambda db: _delete(db, key, now, step), audit=audit)
 
     async def backup(self, path: Path) -> NoReturn:
         raise StoreUnusable(
@@ -630,8 +651,10 @@ class PostgresStore:
         lane: Lane | None = None,
         is_synced: bool = True,
         announces: bool = True,
+        audit: AuditEntry | None = None,
     ) -> T:
         self._refuse_if_closed()
+        work = audit_rows.told(work, audit)
         patient = self._waits if lane is None else None
         result = await self._finished(write(lane or self._writes, verb, work, is_synced=is_synced, patient=patient))
         if announces:

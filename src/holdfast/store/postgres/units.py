@@ -11,7 +11,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
 from holdfast.store.budget import Granted, OverBudget, Reserved, reservation
-from holdfast.store.postgres import annotation_rows, budget_rows, task_rows
+from holdfast.store.postgres import annotation_rows, audit_rows, budget_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import DESCRIBED_PARAMETERS, LOG_PARAMETERS, PARTS, commit_units
 from holdfast.store.postgres.text import to_parameter
@@ -92,7 +92,7 @@ def _is_simple(unit: Unit) -> bool:
     """Whether the unit depends on nothing but its fence, and one statement writes all of it."""
     rows = unit.promotes or unit.opens or unit.closes or unit.opens_tasks or unit.changes_tasks
     others = unit.prompt is not None or unit.creates is not None or unit.reserves is not None
-    return not (rows or unit.ends_commands or unit.releases or others)
+    return not (rows or unit.ends_commands or unit.releases or unit.audit or others)
 
 
 class Group:
@@ -187,6 +187,9 @@ class Units:
                 if not job.is_simple:
                     await _write_rows(link, job.unit)
             await budget_rows.reserve(link, group.unit, group.granted, group.granted_at)
+        entries = [entry for group in written for job in group.jobs for entry in job.unit.audit]
+        if entries:
+            await audit_rows.add(link, entries)
         points = [job.point for group in written for job in group.jobs] if crash_points.watched() else []
         await commit(link, tuple(points))
 

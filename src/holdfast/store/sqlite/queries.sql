@@ -928,6 +928,23 @@ SELECT id, name, owner, role, digest, created_at, revoked_at
 SELECT id, name, owner, role, digest, created_at, revoked_at
   FROM api_key WHERE ?1 IS NULL OR id = ?1 ORDER BY created_at, id;
 
+-- The audit log
+
+-- name: add_audit
+INSERT INTO audit (at, actor, actor_id, actor_owner, role, address, action, owner, target, result, detail)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+
+-- name: audit_head
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'audit'), 0);
+
+-- name: audit_log
+SELECT number, at, actor, actor_id, actor_owner, role, address, action, owner, target, result, detail
+  FROM audit WHERE number > ?1 ORDER BY number LIMIT ?2;
+
+-- name: trim_audit
+-- Looks at the oldest entries only, so that it needs no index by time.
+DELETE FROM audit WHERE at < ?1 AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?2);
+
 -- name: identity
 SELECT name FROM identity;
 

@@ -18,6 +18,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.admission import encode_put
+from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.backlog import Backlog
 from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
@@ -27,6 +28,7 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
 from holdfast.store.sqlite import (
     annotation_rows,
+    audit_rows,
     budget_rows,
     grant_rows,
     index_rows,
@@ -244,6 +246,7 @@ class SqliteStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        audit: AuditEntry | None = None,
     ) -> Awaitable[Accepted | Refused]:
         call = encode_put(
             key,
@@ -257,7 +260,7 @@ class SqliteStore:
             now=self._clock.now_ms(),
         )
         size = Job.size + len(call.payload)
-        return self._write("put", lambda db: puts.put(db, call), changes=key, size=size)
+        return self._write("put", lambda db: puts.put(db, call), changes=key, size=size, audit=audit)
 
     def claim(
         self,
@@ -465,9 +468,15 @@ class SqliteStore:
     # Grants
 
     async def grant(
-        self, owner: Owner, place: str, rules: Sequence[str], *, origin: GrantOrigin = GRANTED_SOMEWHERE
+        self,
+        owner: Owner,
+        place: str,
+        rules: Sequence[str],
+        *,
+        origin: GrantOrigin = GRANTED_SOMEWHERE,
+        audit: AuditEntry | None = None,
     ) -> TooManyGrants | None:
-        return await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin))
+        return await self._write("grant", lambda db: grant_rows.grant(db, owner, place, rules, origin), audit=audit)
 
     async def granted(self, owner: Owner, place: str) -> tuple[str, ...]:
         return await self._read(lambda db: grant_rows.granted(db, owner, place))
@@ -475,8 +484,8 @@ class SqliteStore:
     async def grants(self, owner: Owner) -> tuple[Grant, ...]:
         return await self._read(lambda db: grant_rows.grants(db, owner))
 
-    async def revoke_grant(self, owner: Owner, place: str, rule: str) -> bool:
-        return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule))
+    async def revoke_grant(self, owner: Owner, place: str, rule: str, *, audit: AuditEntry | None = None) -> bool:
+        return await self._write("revoke_grant", lambda db: grant_rows.revoke(db, owner, place, rule), audit=audit)
 
     # Budgets
 
@@ -520,18 +529,29 @@ class SqliteStore:
 
     # API keys
 
-    async def add_key(self, row: KeyRow) -> None:
-        await self._write("add_key", lambda db: key_rows.add(db, row))
+    async def add_key(self, row: KeyRow, *, audit: AuditEntry | None = None) -> None:
+        await self._write("add_key", lambda db: key_rows.add(db, row), audit=audit)
 
-    async def revoke_key(self, key_id: str) -> bool:
+    async def revoke_key(self, key_id: str, *, audit: AuditEntry | None = None) -> bool:
         now = self._clock.now_ms()
-        return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now))
+        return await self._write("revoke_key", lambda db: key_rows.revoke(db, key_id, now), audit=audit)
 
     async def valid_key(self, key_id: str, digest: bytes) -> KeyRow | None:
         return await self._read(lambda db: key_rows.valid(db, key_id, digest))
 
     async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
         return await self._read(lambda db: key_rows.read(db, key_id))
+
+    # The audit log
+
+    async def audit(self, entry: AuditEntry) -> None:
+        await self._write("audit", lambda db: (None, "entry"), audit=entry)
+
+    async def audit_log(self, *, after: int = 0, limit: int) -> AuditPage:
+        return await self._read(lambda db: audit_rows.read(db, after, limit))
+
+    async def trim_audit(self, before: int, *, audit: AuditEntry | None = None) -> int:
+        return await self._write("trim_audit", lambda db: audit_rows.trim(db, before), audit=audit)
 
     # Tasks
 
@@ -616,9 +636,9 @@ class SqliteStore:
                 seen = version
                 yield
 
-    async def delete(self, key: Key) -> bool:
+    async def delete(self, key: Key, *, audit: AuditEntry | None = None) -> bool:
         now, step = self._clock.now_ms(), self._leases.fence_step()
-        return await self._write("delete", lambda db: _delete(db, key, now, step), changes=key)
+        return await self._write("delete", lambda db: _delete(db, key, now, step), changes=key, audit=audit)
 
     async def backup(self, path: Path) -> None:
         """Raises `FileExistsError` instead of overwriting a file."""
@@ -653,13 +673,14 @@ class SqliteStore:
         early: Callable[[T], None] | None = None,
         is_background: bool = False,
         size: int = Job.size,
+        audit: AuditEntry | None = None,
     ) -> asyncio.Future[T]:
         if needs_sync and verb:
             self._backlog.refuse_if_full()
         job = WriterCall(
             self._future(),
             verb,
-            runs,
+            audit_rows.told(runs, audit),
             needs_sync=needs_sync,
             looks=looks,
             changes=changes,

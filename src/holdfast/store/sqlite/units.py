@@ -12,7 +12,7 @@ from holdfast.events import codec
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
 from holdfast.store.budget import OverBudget
-from holdfast.store.sqlite import annotation_rows, budget_rows, task_rows
+from holdfast.store.sqlite import annotation_rows, audit_rows, budget_rows, task_rows
 from holdfast.store.sqlite.queries import SQL, ManyRows
 from holdfast.store.sqlite.writer import Job
 from holdfast.store.store import (
@@ -287,6 +287,8 @@ class Units:
             self._write_rows(unit, job.key)
         if unit.opens_tasks or unit.changes_tasks or unit.ends_commands:
             task_rows.write_unit(self._db, unit)
+        for entry in unit.audit:
+            audit_rows.add(self._db, entry)
 
     def _append_events(self, job: UnitJob, session: SessionNow) -> None:
         session.moved = True

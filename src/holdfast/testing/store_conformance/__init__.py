@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.store.store import Store
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
+from holdfast.testing.store_conformance.audit import AuditConformance
 from holdfast.testing.store_conformance.budgets import BudgetConformance
 from holdfast.testing.store_conformance.grants import GrantConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
@@ -45,6 +46,7 @@ class StoreConformance(
     SecretConformance,
     TaskConformance,
     KeyConformance,
+    AuditConformance,
     AnnotationConformance,
     UpgradeConformance,
 ):

@@ -27,6 +27,7 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.audit import DENIED
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.words import (
@@ -317,6 +318,8 @@ class ReadConformance:
             await store.drop_secret(KEY)
             await store.add_key(LAPTOP)
             await store.revoke_key(LAPTOP.key_id)
+            await store.audit(DENIED)
+            await store.trim_audit(DENIED.at + 1)
             await write_of_tasks(store, lease)
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from holdfast.events.ids import Position
 from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
+from holdfast.testing.store_conformance.audit import DENIED
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, notice, task, task_row
 from holdfast.testing.store_conformance.words import KEY, REQUEST, create, hold, request, said, send
@@ -75,6 +76,10 @@ async def _writes_of_people(store: Store) -> AsyncIterator[str]:
     yield "add_key"
     assert await store.revoke_key(LAPTOP.key_id)
     yield "revoke_key"
+    await store.audit(DENIED)
+    yield "audit"
+    assert await store.trim_audit(DENIED.at + 1) == 1
+    yield "trim_audit"
 
 
 async def _writes_of_tasks(store: Store) -> AsyncIterator[str]:
