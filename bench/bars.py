@@ -100,6 +100,13 @@ LINES: tuple[Line, ...] = (
         of_processor=True,
     ),
     Line(
+        name="budget_cpu_ratio",
+        probe="budgets",
+        what="CPU of a 200-token turn whose cost is reserved and settled, against one without a budget",
+        unit="times",
+        at_most=1.05,
+    ),
+    Line(
         name="first_chunk",
         probe="first_chunk",
         what="first token, over the direct call to the model",

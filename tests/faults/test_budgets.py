@@ -14,6 +14,7 @@ from holdfast.models.model import TokenUsage
 from holdfast.models.scripted import Failure, Reply, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from holdfast.server.embedded.session import Session
+from holdfast.store import crash_points
 from holdfast.store.budget import Change, Tier, plan
 from holdfast.store.store import Store
 from tests.faults.world import bodies_of, endings_of, says, settings
@@ -128,6 +129,27 @@ async def test_an_answer_is_as_long_as_the_money_buys(database: Path) -> None:
         assert b'"max_tokens":600' in request.replace(b" ", b"") or b'"max_completion_tokens":600' in request.replace(
             b" ", b""
         )
+
+
+async def test_reserving_adds_no_commit(database: Path) -> None:
+    """Nor does settling: the units of a turn are the same with and without a budget."""
+
+    async def units_of_turns(name: str, **more: Any) -> list[tuple[str, ...]]:
+        step = costing(1, ScriptedCall("exec", {"command": "true"}))
+        folder = database.parent / name
+        folder.mkdir()
+        async with runtime(folder / "holdfast.db", step, costing(1), **more) as opened:
+            session = await opened.session("s", working_directory=str(folder), allow=["shell"])
+            seen: list[tuple[str, ...]] = []
+            crash_points.install(lambda point: seen.append((point,)) if point.endswith(":after") else None)
+            try:
+                assert (await session.run("Hello")).reason == "completed"
+                assert (await session.run("Again")).reason == "completed"
+            finally:
+                crash_points.install(None)
+            return [point for point in seen if point[0].startswith("commit:") and "segments" not in point[0]]
+
+    assert await units_of_turns("limited", budget_day=DOLLAR) == await units_of_turns("free")
 
 
 async def test_titles_and_summaries_need_money_too(database: Path) -> None:
