@@ -109,7 +109,14 @@ def bounded(bounds: RoleBounds | None, id: str = "u2") -> Body:
 
 @pytest.mark.parametrize(
     ("senders", "falls_back"),
-    [([None], True), ([OTHER], True), ([DEFAULT], True), ([SMALL], False), ([None, SMALL], False), ([SMALL, OTHER], False)],
+    [
+        ([None], True),
+        ([OTHER], True),
+        ([DEFAULT], True),
+        ([SMALL], False),
+        ([None, SMALL], False),
+        ([SMALL, OTHER], False),
+    ],
 )
 def test_a_turn_does_not_fall_back_to_a_model_that_one_of_its_senders_may_not_choose(
     senders: list[RoleBounds | None], falls_back: bool

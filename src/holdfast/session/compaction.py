@@ -183,7 +183,7 @@ def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append |
         return None
     started = _started(state, inputs, inputs.id_of(CompactionId), trigger, up_to)
     if trigger in ("full", "too_long") and _cools_down(state, inputs):
-        current = Compaction(started.compaction_id, trigger, up_to, 1, tokens=started.tokens, started_at=inputs.now)
+        current = Compaction(started.compaction_id, trigger, up_to, 0, tokens=started.tokens, started_at=inputs.now)
         left_out = ended(state, inputs, current, "", error="failed", message="A summary failed a moment ago.")
         return Append(events=[started, left_out])
     return Append(events=[started])

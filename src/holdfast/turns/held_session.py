@@ -503,6 +503,8 @@ class HeldSession:
                     yield self._unknown_use(body.message_id, body.attempt)
                 case CompactionStarted(attempt=attempt) if attempt > 1:
                     yield self._unknown_use(call_of(body.compaction_id), attempt - 1)
+                case CompactionEnded() if body.is_called and not body.model:
+                    yield self._unknown_use(call_of(body.compaction_id), body.attempt)
                 case CompactionEnded() if body.is_called:
                     yield LedgerEntry(
                         message_id=call_of(body.compaction_id),
