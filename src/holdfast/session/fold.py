@@ -17,7 +17,7 @@ from holdfast.events.body import Body
 from holdfast.events.context import Reasoning
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, Position, RequestId, ToolCallId
-from holdfast.session.notices import notice_text, running_tasks
+from holdfast.session.notices import granted_rules, notice_text, running_tasks
 from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.session.policy import policy_of
 from holdfast.session.state import (
@@ -57,7 +57,7 @@ MAX_PINNED = 32
 MIN_WINDOW = 2_000
 """No window is taken to be smaller: nothing could be said in it."""
 
-FOLD_VERSION = 11
+FOLD_VERSION = 12
 """Raised whenever the meaning of a state changes; snapshots of older versions are ignored."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -365,10 +365,10 @@ def _drop_old_reasoning(state: State, start: int) -> None:
 
 
 def _standing(state: State) -> str:
-    """What no summary may weaken, stated from the state."""
-    mode = f"The session is in {state.mode} mode." if state.mode != "interactive" else ""
-    tasks = running_tasks(state.tasks.items()) if state.tasks else ""
-    return quote.said("\n".join(part for part in (mode, tasks) if part), state.seed)
+    """What no summary may weaken, stated from the state. The mode stands in the system text."""
+    rules = granted_rules((*state.place_rules, *state.allow), state.seed)
+    tasks = quote.said(running_tasks(state.tasks.items()), state.seed) if state.tasks else ""
+    return "\n".join(part for part in (rules, tasks) if part)
 
 
 def _pinned(state: State, body: compaction.MessagePinned, position: Position) -> None:

@@ -199,7 +199,7 @@ class Summary(msgspec.Struct, tag="summary", gc=False):
     people: list[Person]
     """The messages of people up to there that the model keeps word for word."""
     standing: str = ""
-    """What held when it was made and that no summary may weaken: the mode, and the tasks that ran."""
+    """What held when it was made and that no summary may weaken: the permission rules, and the tasks that ran."""
 
     def tokens(self) -> int:
         return tokens_of((self.text, self.standing)) + sum(person.tokens() for person in self.people)
