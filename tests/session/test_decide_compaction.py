@@ -85,7 +85,7 @@ def test_pinned_and_current_messages_are_kept_before_many_short_ones() -> None:
     people = [Person(Position(n), "ok", message_id=MessageId(f"u{n}")) for n in range(1, 2 * MAX_VERBATIM)]
     current = Turn(TURN, 0, message_ids=[MessageId("u2")])
     state = State(history=list(people), pinned=(MessageId("u1"),), turn=current)
-    kept = verbatim(state, Position(1_000), Bounds(), 200_000)
+    kept = verbatim(state, Position(1_000), deciding(window=200_000))
     assert kept[:2] == (1, 2)
     assert kept[2:] == tuple(range(2 * MAX_VERBATIM - MAX_VERBATIM + 2, 2 * MAX_VERBATIM))
     assert len(kept) == MAX_VERBATIM

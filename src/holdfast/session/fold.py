@@ -326,7 +326,7 @@ def _compaction_ended(state: State, body: compaction.CompactionEnded, event: Eve
         return
     state.prompt = state.prompt if body.prompt is None else body.prompt
     state.compactions += 1
-    state.compaction_failed_at = event.time if body.method == "cut" else None
+    state.compaction_failed_at = event.time if body.error else None
     if state.turn is not None:
         state.turn.shortened += 1
     if event.position not in state.undone and body.up_to > state.covered:

@@ -62,7 +62,7 @@ async def summarise(
     """Make the summary, and commit the end of the compaction, unless it was given up meanwhile. `model_window` is the
     window of the model that makes it; `inputs` gives what is decided on, as it is then."""
     replaced = compaction.tokens_left_out(session.state, current.up_to)
-    made = await _ask(session, current, model, model_window)
+    made = await _ask(session, current, model, model_window, inputs)
     raise_if_cancelled()
     while session.state.compaction is not None and session.state.compaction.compaction_id == current.compaction_id:
         ended = _end(session.state, inputs(), current, made, model.name, replaced)
@@ -101,22 +101,26 @@ def _judged(made: MadeSummary, replaced: int) -> tuple[str, CompactionError, str
     return text, "", ""
 
 
-async def _ask(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
+async def _ask(
+    session: HeldSession, current: Compaction, model: Model, window: int, inputs: Callable[[], Inputs]
+) -> MadeSummary:
     try:
         async with asyncio.timeout(SUMMARY_SECONDS):
-            return await _try(session, current, model, window)
+            return await _try(session, current, model, window, inputs)
     except TimeoutError:
         return MadeSummary(error=f"The summary took longer than {SUMMARY_SECONDS:.0f} seconds.")
 
 
-async def _try(session: HeldSession, current: Compaction, model: Model, window: int) -> MadeSummary:
+async def _try(
+    session: HeldSession, current: Compaction, model: Model, window: int, inputs: Callable[[], Inputs]
+) -> MadeSummary:
     """Call the model, again after a passing failure. A refusal as too long shortens the transcript: to the window that
     the provider names, or to a half."""
     failure = ""
     for attempt in range(session.bounds.max_compaction_attempts):
         if attempt:
             await session.clock.sleep(session.bounds.backoff_seconds * 2.0 ** (attempt - 1) * random.uniform(1.0, 1.25))
-        request = await _request(session, current, window)
+        request = await _request(session, current, window, inputs())
         made = MadeSummary()
         try:
             await _receive(model, request, made)
@@ -152,7 +156,7 @@ async def _receive(model: Model, request: ModelRequest, made: MadeSummary) -> No
     made.text = "".join(pieces)
 
 
-async def _request(session: HeldSession, current: Compaction, window: int) -> ModelRequest:
+async def _request(session: HeldSession, current: Compaction, window: int, inputs: Inputs) -> ModelRequest:
     state = session.state
     passages = Passages(current.up_to, int(window * TRANSCRIPT_SHARE), state.seed)
     await _fill(session.store, session, passages)
@@ -161,7 +165,7 @@ async def _request(session: HeldSession, current: Compaction, window: int) -> Mo
         passages.text(),
         earlier=summary.text if summary is not None and passages.next > 0 else "",
         instructions=current.instructions,
-        max_tokens=compaction.summary_tokens(session.bounds, window),
+        max_tokens=compaction.summary_tokens(state, inputs, window),
     )
 
 
