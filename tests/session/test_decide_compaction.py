@@ -8,7 +8,7 @@ from holdfast.events.body import Body
 from holdfast.events.compaction import CompactionEnded, CompactionStarted, CompactionTrigger, MessagePinned
 from holdfast.events.context import SystemText, UserText
 from holdfast.events.ids import CompactionId, MessageId, Position
-from holdfast.events.inbox import Compact
+from holdfast.events.inbox import CancelCompaction, Compact
 from holdfast.events.message import ReasoningBlock, Usage
 from holdfast.events.session import Mode, ModeChanged, SettingsChanged, Truncated
 from holdfast.session.actions import Append, CallModel, Pause, Release
@@ -197,6 +197,37 @@ def test_a_call_waits_for_a_compaction_only_where_the_window_is_nearly_full() ->
     roomy, full = (under_way(talked(question=tokens, answer=100)) for tokens in (8_500, 9_500))
     assert isinstance(decided(roomy, deciding(window=WINDOW, running=[COMPACTION])), CallModel)
     assert decided(full, deciding(window=WINDOW, running=[COMPACTION])) == Pause()
+
+
+@pytest.mark.parametrize("tokens", [6_500, 9_500])
+def test_a_cancelled_compaction_is_not_begun_again_in_its_turn_unless_a_call_is_refused(tokens: int) -> None:
+    state = under_way(talked(question=tokens, answer=2_000))
+    cancel = put(CancelCompaction(cancel_id="x"))
+    written = decided(state, deciding(window=WINDOW, inbox=cancel, running=[COMPACTION]))
+    assert isinstance(written, Append)
+    assert (kinds(written), [each.outcome for each in written.promotes]) == (["CompactionEnded"], ["cancelled"])
+    state = after(state, written)
+    assert isinstance(decided(state, deciding(window=WINDOW)), CallModel)
+    refused = after(state, Append(events=[failed(id="m2", code=TOO_LONG, retryable=False)]))
+    again = started_by(refused)
+    assert again is not None
+    assert again.trigger == "too_long"
+
+
+def test_the_next_turn_after_a_cancelled_compaction_makes_one_again() -> None:
+    cancelled = CompactionEnded(compaction_id=CompactionId("k1"), trigger="threshold", success=False, error="cancelled")
+    began = CompactionStarted(compaction_id=CompactionId("k1"), trigger="threshold", up_to=Position(5))
+    log = [
+        *talked(question=5_000, answer=3_500),
+        began,
+        cancelled,
+        said(text("Yes."), id="m2"),
+        step_ended(2),
+        turn_ended(),
+    ]
+    started = started_by(state_of(*log, *begun()[1:2], user("Go on.", id="u2"), step(1)))
+    assert started is not None
+    assert started.trigger == "threshold"
 
 
 def thought(id: str) -> Body:

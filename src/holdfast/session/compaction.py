@@ -64,7 +64,8 @@ def due(state: State, inputs: Inputs) -> CompactionTrigger | None:
     if is_refused(state):
         return "too_long" if state.turn.too_long <= inputs.bounds.max_refusals_as_too_long else None
     settings = state.compaction_settings
-    if (settings is not None and not settings.enabled) or inputs.prompt_tokens > window * MAX_PROMPT_SHARE:
+    is_unwanted = state.turn.keeps_context or (settings is not None and not settings.enabled)
+    if is_unwanted or inputs.prompt_tokens > window * MAX_PROMPT_SHARE:
         return None
     used = state.context_tokens(inputs.prompt_tokens) * 100
     if used >= window * _wait_percent(state, inputs.bounds):

@@ -323,6 +323,8 @@ def _compaction_ended(state: State, body: compaction.CompactionEnded, event: Eve
     if not body.success:
         if body.error in ("failed", "empty", "too_long"):
             state.compaction_failed_at = event.time
+        elif body.error == "cancelled" and state.turn is not None:
+            state.turn.keeps_context = True
         return
     state.prompt = state.prompt if body.prompt is None else body.prompt
     state.compactions += 1

@@ -303,6 +303,8 @@ class Turn(msgspec.Struct):
     """The last of these refusals named another window than the session knew of."""
     shortened: int = 0
     """How many compactions took effect since the last answer."""
+    keeps_context: bool = False
+    """A compaction was cancelled: no other starts by itself in this turn, unless the provider refuses a call."""
     notes: list[NoteReason] = []
     same_calls: dict[str, int] = {}
     no_worker_noted: bool = False
