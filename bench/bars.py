@@ -226,10 +226,25 @@ LINES: tuple[Line, ...] = (
         unit="times",
     ),
     Line(
-        name="cache_share_long_prompt",
+        name="cache_share_long_prompt_messages",
         probe="cache_share",
         what="that session's share of all input tokens with instructions of 8,700 tokens: Messages",
         unit="times",
+        at_least=0.97,
+    ),
+    Line(
+        name="cache_share_long_prompt_responses",
+        probe="cache_share",
+        what="the same: Responses",
+        unit="times",
+        at_least=0.97,
+    ),
+    Line(
+        name="cache_share_long_prompt_chat",
+        probe="cache_share",
+        what="the same: chat completions with marks",
+        unit="times",
+        at_least=0.97,
     ),
     Line(
         name="cache_share_unmarked",

@@ -21,6 +21,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     long_events: int = 10_000
     long_turns: int = 40
     talk_turns: int = 1_000
+    cache_steps: tuple[int, int] = (30, 5)
+    """Steps with a tool in the first turn, and in each of the two follow-ups."""
     waiting_sessions: int = 100_000
     answers: int = 20
     copilot_starts: int = 3
@@ -75,6 +77,7 @@ QUICK = Size(
     long_events=300,
     long_turns=2,
     talk_turns=60,
+    cache_steps=(6, 2),
     waiting_sessions=50,
     answers=2,
     copilot_starts=1,

@@ -11,8 +11,8 @@ the conversation did not grow at all, which is 0.978 for the 45 calls here (0.97
 no tool). The prompt of the built-in tools alone is short, some 2,000 tokens: the conversation grows to several times
 that, and the share of the whole session stays below 0.97 even if everything that was sent before is read.
 `cache_share_sent_*` leaves out what nobody can read from a cache: of the tokens that an earlier call had sent, it is
-the part that was read. `cache_share_long_prompt` is the whole session
-once more, with instructions of the length that a coding agent's have.
+the part that was read. `cache_share_long_prompt_*` are the whole sessions once more, with instructions of the length
+that a coding agent's have.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,12 +36,6 @@ from holdfast.models.served_messages import ServedMessages
 from holdfast.models.served_protocol import ServedProtocol
 from holdfast.models.served_responses import ServedResponses
 from holdfast.models.server import ModelServer
-
-STEPS: Final = 30
-FOLLOW_UP_STEPS: Final = 5
-STARTS_COMMAND_AT: Final = 3
-KILLED_AT: Final = 17
-"""The call, from 1, in whose answer the process is killed."""
 
 WAIT_SECONDS: Final = 120.0
 FILES: Final = 10
@@ -80,32 +74,50 @@ WIRES: Final = (
 )
 
 
+class Length(NamedTuple):
+    """How many steps with a tool the turns have."""
+
+    steps: int
+    follow_up_steps: int
+
+    @property
+    def starts_command_at(self) -> int:
+        return self.steps // 8
+
+    @property
+    def killed_at(self) -> int:
+        """The call, from 1, in whose answer the process is killed."""
+        return self.steps * 4 // 7
+
+
 class Hold:
     """Holds the answer of one call of the model after its first pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, call: int) -> None:
+        self._call = call
         self.reached = asyncio.Event()
         self.server: ModelServer | None = None
 
     async def __call__(self, index: int) -> None:
-        if self.server is not None and len(self.server.counts) == KILLED_AT and index == 2:
+        if self.server is not None and len(self.server.counts) == self._call and index == 2:
             self.reached.set()
             await asyncio.Event().wait()
 
 
 async def measure(place: Place) -> dict[str, float]:
+    length = Length(*place.size.cache_steps)
     figures: dict[str, float] = {}
     for wire in WIRES:
-        folder = place.folder / wire.name
         async with asyncio.timeout(WAIT_SECONDS):
-            server = await _session(folder, wire)
+            server = await _session(place.folder / wire.name, wire, length)
         figures |= _figures(wire, server)
-    async with asyncio.timeout(WAIT_SECONDS):
-        server = await _session(place.folder / "long-prompt", WIRES[0], instructions=INSTRUCTIONS)
-    return {**figures, "cache_share_long_prompt": _share(server)}
+        async with asyncio.timeout(WAIT_SECONDS):
+            server = await _session(place.folder / f"long-prompt-{wire.name}", wire, length, instructions=INSTRUCTIONS)
+        figures[f"cache_share_long_prompt_{wire.name}"] = _share(server)
+    return figures
 
 
-async def _session(folder: Path, wire: Wire, *, instructions: str | None = None) -> ModelServer:
+async def _session(folder: Path, wire: Wire, length: Length, *, instructions: str | None = None) -> ModelServer:
     """Run the whole session; the server that answered it, closed."""
     files = folder / "files"
     files.mkdir(parents=True)
@@ -113,8 +125,8 @@ async def _session(folder: Path, wire: Wire, *, instructions: str | None = None)
     for number in range(FILES):
         lines = (f"lamp {line} of stair {number}: filled, lit, {line * number} years old\n" for line in range(LINES))
         (files / f"stair-{number}.txt").write_text("".join(lines), encoding="utf-8")
-    hold = Hold()
-    async with ModelServer(_script(files), gate=hold) as server:
+    hold = Hold(length.killed_at)
+    async with ModelServer(_script(files, length), gate=hold) as server:
         hold.server = server
         async with _opened(folder, server, wire, instructions) as (pid, session):
             sent = await session.send(WORK)
@@ -147,20 +159,20 @@ async def _opened(
         )
 
 
-def _script(files: Path) -> Script:
+def _script(files: Path, length: Length) -> Script:
     """The model reads a file in each step; in one it starts a command that waits in the background."""
     waiting = ScriptedCall("exec", {"command": f"until test -e {ENDS}; do sleep 0.1; done", "run_in_background": True})
     steps = [
         _step(number, ScriptedCall("view", {"path": str(files / f"stair-{number % FILES}.txt")}))
-        for number in range(STEPS)
+        for number in range(length.steps)
     ]
-    steps[STARTS_COMMAND_AT] = _step(STARTS_COMMAND_AT, waiting)
+    steps[length.starts_command_at] = _step(length.starts_command_at, waiting)
     end = Reply(reasoning="All of them are read. ", text="The lamps of stair three need oil.")
     return Script(
         (
             Rule((Reply(reasoning="It came. ", text="The oil has come."),), when=TASK_NEWS),
             Rule((*steps, end), when=WORK),
-            Rule((*steps[-FOLLOW_UP_STEPS:], end)),
+            Rule((*steps[-length.follow_up_steps :], end)),
         )
     )
 

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.app import Runtime
 from holdfast.config import load
-from holdfast.events.context import UserText
+from holdfast.events.context import SystemText, UserText
 from holdfast.models.model import Chunk, ModelRequest
 from holdfast.models.scripted import ScriptedModel
 from holdfast.models.summary_request import asks_for_summary
@@ -77,7 +77,8 @@ class RecordedModel(ScriptedModel):
     def _record(self, request: ModelRequest) -> None:
         texts = [message.text for message in request.messages if isinstance(message, UserText)]
         found = _COVERS.search(texts[0]) if texts else None
-        call = RecordedCall(int(found[1]) if found else 0, any(MODE_STATED in text for text in texts))
+        (system,) = (message.text for message in request.messages if isinstance(message, SystemText))
+        call = RecordedCall(int(found[1]) if found else 0, MODE_STATED in system)
         with (self._folder / CALLS).open("ab") as calls:
             calls.write(msgspec.json.encode(call) + b"\n")
         new = self._folder / f"{LAST_CALL}.new"

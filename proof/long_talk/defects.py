@@ -99,7 +99,7 @@ def _forget_the_mode() -> None:
 
 
 def _state_no_mode() -> None:
-    replace(fold, "_standing", lambda state: "")
+    replace(history, "_mode", lambda state: "")
 
 
 # Compactions and messages

@@ -27,7 +27,7 @@ from holdfast.commands.redaction import Redaction
 from holdfast.commands.service import SupervisorSettings
 from holdfast.config import Config, ConfigError, load
 from holdfast.events.ids import Key, Owner, SessionId
-from holdfast.events.session import ClientTool
+from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.live.live import Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
@@ -40,10 +40,13 @@ from holdfast.observability.observer import Observer
 from holdfast.protocol.home import Home
 from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.permission import Permission
+from holdfast.protocol.provider import OwnProvider
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
 from holdfast.server.embedded.session import Session
+from holdfast.server.given_provider import provider_given, secrets_given
 from holdfast.server.operations import Operations, SessionOptions
+from holdfast.server.operations.session_access import provider_in
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
@@ -294,6 +297,7 @@ class Runtime(Home):
         allow: Sequence[str] = (),
         dry_run: bool = False,
         metadata: Mapping[str, str] | None = None,
+        provider: OwnProvider | None = None,
     ) -> Session:
         wanted = SessionOptions(
             model=model,
@@ -305,12 +309,16 @@ class Runtime(Home):
             allow=tuple(allow),
             dry_run=dry_run,
             metadata=dict(metadata or {}),
+            settings=SettingsChanged(provider=provider_given(provider)) if provider is not None else None,
         )
-        return await self.create(wanted, session_id)
+        session = await self.create(wanted, session_id)
+        if provider is not None and (secrets := secrets_given(provider)) is not None:
+            await self.credentials.put(session.key, secrets)
+        return session
 
     async def create(self, wanted: SessionOptions, session_id: str | None = None) -> Session:
         """The same with all options, including those that only surfaces use."""
-        if wanted.model is None:
+        if wanted.model is None and provider_in(wanted.settings) is None:
             wanted = msgspec.structs.replace(wanted, model=self.default_model)
         if wanted.tools is None:
             own = tuple(name for name in self.tool_names if self._registry.get(name) not in COPILOT_SHELL)

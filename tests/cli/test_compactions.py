@@ -3,6 +3,8 @@
 import json
 import re
 
+import msgspec
+
 from holdfast.cli.activity import SessionActivity
 from holdfast.cli.context_lines import end_line, outcome_line, start_line
 from holdfast.cli.transcript import Transcript
@@ -62,6 +64,31 @@ async def test_a_session_is_compacted_and_a_message_pinned_by_a_command(place: P
     assert shown.out.index("three") < shown.out.index("· Context summarised:")
     assert (facts["context"]["compactions"], facts["context"]["pinned"]) == (1, [])
     assert facts["context"]["tokens"] == receipt["tokens_after"]
+
+
+async def test_a_summary_that_is_being_made_is_cancelled_in_a_chat_and_by_a_command(place: Place) -> None:
+    never = msgspec.structs.replace(TALK, summary=Reply(text="Late.", delay_ms=1e9))
+    async with model(place, never):
+        session = await session_of(place, "one", "two")
+        idle = await place.run("sessions", "compact", session, "--cancel")
+        assert (idle.code, idle.out) == (0, "No summary is being made.\n")
+        both = await place.run("sessions", "compact", session, "--cancel", "--instructions", "Keep it.")
+        assert (both.code, "[invalid]" in both.err) == (2, True)
+        async with place.terminal("chat", "--session", session) as chat:
+            await chat.until("ready")
+            chat.type("/compact --cancel\r")
+            await chat.until("No summary is being made.")
+            chat.type("/compact\r")
+            await chat.until("is being summarised.")
+            chat.type("/compact --cancel\r")
+            await chat.until("The compaction was cancelled.")
+            chat.type("/compact\r")
+            await chat.until("is being summarised.", after="The compaction was cancelled.")
+            done = await place.run("sessions", "compact", session, "--cancel", "--json")
+            assert json.loads(done.out) == {"outcome": "cancelled"}
+            await chat.until("The compaction was cancelled.", times=2)
+            chat.type("/quit\r")
+            assert await chat.ended() == 0
 
 
 def test_a_compaction_is_one_line_and_says_what_became_of_the_older_part() -> None:

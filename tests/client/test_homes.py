@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Runtime
@@ -12,7 +14,9 @@ from holdfast.events.session import ClientTool, SessionStarted
 from holdfast.events.turn import TurnEnded
 from holdfast.live.live import Delta
 from holdfast.models.scripted import ScriptedModel
+from holdfast.models.server import ModelServer
 from holdfast.protocol.home import AnySession, Home
+from holdfast.protocol.provider import OwnProvider
 from holdfast.protocol.reading import QueueChanged
 from holdfast.protocol.refusal import Conflict, Invalid, NotFound
 from tests.http.world import SCRIPT, Place, patience
@@ -159,3 +163,46 @@ async def test_a_session_is_changed_exported_imported_and_deleted(home: Home, tm
         assert missing.value.code == "session_not_found"
     with pytest.raises(Invalid):
         await home.session("not an id")
+
+
+# A provider of the session's own
+
+FIELD_OF_WIRE = {"chat": "stream_options", "responses": "input", "messages": "system"}
+"""A field that only the calls of this wire have."""
+
+
+@pytest.mark.parametrize("wire", FIELD_OF_WIRE)
+async def test_a_session_speaks_the_wire_of_its_own_provider(home: Home, wire: str) -> None:
+    async with ModelServer(SCRIPT) as own:
+        provider = OwnProvider(base_url=own.url, wire=wire, model="theirs", api_key="k")
+        session = await home.session(provider=provider)
+        assert (await session.run("good morning")).text == "Hello, world."
+        calls = [msgspec.json.decode(body) for body in own.requests]
+        assert calls
+        for call in calls:
+            assert call["model"] == "theirs"
+            assert [name for name, field in FIELD_OF_WIRE.items() if field in call] == [wire]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "why"),
+    [
+        ({"wire": "grpc"}, "wire_unknown", "Possible are chat, responses, messages."),
+        ({"wire": ""}, "wire_unknown", "Possible are"),
+        ({"wire": "messages", "type": "azure"}, "wire_unknown", "azure speaks chat or responses"),
+        ({"base_url": "ftp://example.org"}, "model_not_usable", "base URL"),
+        ({"api_key": "a\nb"}, "model_not_usable", "a character that a header can't carry"),
+    ],
+)
+async def test_a_provider_that_can_not_be_called_is_refused_and_no_session_is_made(
+    home: Home, wrong: dict[str, Any], code: str, why: str
+) -> None:
+    provider = OwnProvider(**{"base_url": "http://127.0.0.1:1/v1", "api_key": "k", **wrong})
+    with pytest.raises(Invalid) as refused:
+        await home.session("of-its-own", provider=provider)
+    assert (refused.value.code, why in str(refused.value)) == (code, True), refused.value
+    assert "of-its-own" not in [found.id async for found in home.sessions()]
+
+
+def test_a_provider_does_not_show_its_key() -> None:
+    assert "secret" not in repr(OwnProvider(base_url="http://127.0.0.1/v1", api_key="secret"))

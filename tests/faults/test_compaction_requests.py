@@ -6,11 +6,12 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.events.compaction import CompactionEnded, CompactionStarted
+from holdfast.events.compaction import CompactionEnded, CompactionStarted, call_of
 from holdfast.events.context import UserText
-from holdfast.events.ids import Position
+from holdfast.events.ids import CompactionId, Position
 from holdfast.events.message import UserMessage
 from holdfast.models.scripted import Reply, Rule, Script, ScriptedModel
+from holdfast.session.bounds import Bounds
 from tests.faults.processes import Child, child_on
 from tests.faults.test_compaction import Recorder
 from tests.faults.world import bodies_of, log_of, patience, runtime_on, until
@@ -31,6 +32,11 @@ async def talk(child: Child) -> None:
 
 def compactions(log: list[str]) -> list[str]:
     return [name.removeprefix("session.compaction_") for name in log if name.startswith("session.compaction_")]
+
+
+async def starts(child: Child, count: int) -> None:
+    """Wait until the log that the child follows has so many starts of compactions."""
+    await child.hear(lambda _: child.said("event").count("session.compaction_start") >= count)
 
 
 async def test_an_accepted_compaction_is_begun_by_the_next_process(database: Path) -> None:
@@ -90,6 +96,27 @@ async def test_a_summary_whose_process_is_killed_is_made_again_and_the_pin_stays
         assert compactions(await next_one.ask("log", session="s")) == ["start", "start", "complete"]
         context = await next_one.ask("context", session="s")
         assert (context["compactions"], context["is_compacting"], list(context["pinned"])) == (1, False, ["m0"])
+
+
+async def test_each_attempt_at_a_summary_whose_process_died_is_in_the_ledger_also_the_last_one(database: Path) -> None:
+    attempts = Bounds().max_compaction_attempts
+    for number in range(attempts):
+        async with child_on(database, script=NEVER) as dying:
+            if number == 0:
+                await talk(dying)
+                await dying.ask("compact", session="s", compaction_id="c")
+            dying.begin("follow", session="s")
+            await starts(dying, number + 1)
+            await dying.kill()
+    async with child_on(database, script=TALK) as next_one:
+        receipt = await next_one.ask("compact", session="s", compaction_id="c", wait_seconds=20)
+        assert (receipt["outcome"], receipt["error"]) == ("failed", "failed")
+    async with runtime_on(database, work=False) as runtime:
+        key = runtime.open("s").key
+        ledger = await runtime.store.ledger(key.owner, key.session)
+        booked = [entry for entry in ledger if entry.message_id == call_of(CompactionId("c"))]
+        assert [entry.attempt for entry in booked] == list(range(1, attempts + 1))
+        assert {(entry.input_tokens, entry.cost_microdollars) for entry in booked} == {(None, None)}
 
 
 @pytest.mark.parametrize("restarts", [False, True])

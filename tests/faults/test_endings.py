@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from holdfast.events.session import SessionError
 from holdfast.events.tool import ToolCompleted
 from holdfast.events.turn import Aborted, TurnEnded
 from holdfast.models.info import UNKNOWN
-from holdfast.models.model import Chunk, Finished, ModelRequest, ToolCallDelta
+from holdfast.models.model import Chunk, Finished, ModelRequest, ReasoningDelta, ReasoningEnd, TextDelta, ToolCallDelta
 from holdfast.models.scripted import Failure, FailureKind, Reply, ScriptedCall
 from holdfast.models.server import ModelServer
 from holdfast.protocol.stop import Stopped
@@ -120,6 +121,40 @@ async def test_fault_19_a_model_that_only_calls_tools_ends_with_something_visibl
         assert (result.reason, result.text) == ("completed", CLOSING_LINE)
         assert counted == [1, 2, 3], "the last call was to sum up; what it asked for instead was not run"
         assert model.calls == 4
+
+
+class Unending:
+    """A model whose answer never ends: it repeats one piece, each time as another tool call if it is one."""
+
+    name = "unending"
+    reasoning_source = "unending"
+    info = UNKNOWN
+
+    def __init__(self, piece: Chunk) -> None:
+        self.pieces = 0
+        self._piece = piece
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[Chunk], None]:
+        while True:
+            self.pieces += 1
+            is_call = isinstance(self._piece, ToolCallDelta)
+            yield [ToolCallDelta(self.pieces, "", f"call_{self.pieces}", "look") if is_call else self._piece]
+
+
+@pytest.mark.parametrize(
+    "piece", [TextDelta("word "), ReasoningDelta("hm, "), ReasoningEnd("sealed"), ToolCallDelta(0, "")], ids=repr
+)
+async def test_fault_19_an_answer_that_never_ends_is_cut(database: Path, piece: Chunk) -> None:
+    model = Unending(piece)
+    bounds: dict[str, Any] = {"max_answer_characters": 1_000, "max_calls_per_step": 1, "max_same_calls": 1}
+    async with runtime_on(database, model, tools=[look], **bounds) as runtime, patience():
+        session = await runtime.session()
+        await session.run("Hello")
+        first, *_ = await bodies_of(session, AssistantMessage)
+        assert first.finish_reason == "length"
+        kept = sum(len(str(block)) for block in first.blocks)
+        assert 1_000 < kept < 1_000 * 20
+        assert len(await endings_of(session)) == 1
 
 
 async def test_fault_19_the_same_call_again_and_again_ends_with_a_clear_error(database: Path) -> None:

@@ -26,10 +26,28 @@ async def test_the_overview_counts_and_puts_first_who_waits_for_somebody(own_pla
         assert [view["id"] for view in overview["items"]] == [older, newer, idle]
 
 
-async def test_the_models_are_named_and_the_default_is_said(client: Client) -> None:
+UNKNOWN = {"window": 128_000, "is_known": False, "max_output": None, "images": True, "tools": True, "thinking": True}
+
+
+async def test_the_models_are_named_with_what_is_known_of_them_and_the_default_is_said(client: Client) -> None:
     assert (await client.get("/v1/models")).json() == {
-        "models": [{"name": "openai/scripted", "is_default": True}, {"name": "demo", "is_default": False}]
+        "models": [
+            {"name": "openai/scripted", "is_default": True, **UNKNOWN},
+            {"name": "demo", "is_default": False, **UNKNOWN},
+        ]
     }
+
+
+async def test_the_facts_about_a_model_are_those_of_the_catalogue_and_of_the_operator(own_place: Place) -> None:
+    stated = own_place.work / "models.toml"
+    stated.write_text('["openai/scripted"]\nwindow = 32768\nmax_output = 4096\nimages = false\nthinking = false\n')
+    advanced = "openrouter/some/model"
+    serving = own_place.serve(HOLDFAST_MODELS=str(stated), HOLDFAST_MODEL_ADVANCED=advanced)
+    async with serving as server, server.client() as client:
+        scripted, other, _ = (await client.get("/v1/models")).json()["models"]
+    said = {"window": 32_768, "is_known": True, "max_output": 4_096, "images": False, "tools": True, "thinking": False}
+    assert scripted == {"name": "openai/scripted", "is_default": True, **said}
+    assert other == {"name": advanced, "is_default": False, **dict.fromkeys(UNKNOWN), "is_known": False}
 
 
 async def test_health_and_readiness_need_no_key(server: Server) -> None:

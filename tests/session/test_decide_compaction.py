@@ -6,19 +6,22 @@ import pytest
 from holdfast.events import message
 from holdfast.events.body import Body
 from holdfast.events.compaction import CompactionEnded, CompactionStarted, CompactionTrigger, MessagePinned
-from holdfast.events.context import UserText
+from holdfast.events.context import SystemText, UserText
 from holdfast.events.ids import CompactionId, MessageId, Position
-from holdfast.events.inbox import Compact
+from holdfast.events.inbox import CancelCompaction, Compact
 from holdfast.events.message import ReasoningBlock, Usage
-from holdfast.events.session import ModeChanged, Truncated
+from holdfast.events.session import Mode, ModeChanged, SettingsChanged, Truncated
 from holdfast.session.actions import Append, CallModel, Pause, Release
 from holdfast.session.bounds import Bounds
 from holdfast.session.compaction import verbatim
 from holdfast.session.fold import MAX_VERBATIM, TOO_LONG
-from holdfast.session.history import anchor, conversation
+from holdfast.session.history import anchor, context, conversation
 from holdfast.session.inputs import COMPACTION
+from holdfast.session.permissions import MAX_SESSION_RULES
+from holdfast.session.policy import COPILOT
 from holdfast.session.state import ModelReply, Person, State, Turn, people_in
 from tests.session.logs import (
+    STARTED,
     TURN,
     after,
     begun,
@@ -27,7 +30,6 @@ from tests.session.logs import (
     deciding,
     failed,
     kinds,
-    plain_context,
     put,
     result,
     said,
@@ -83,7 +85,7 @@ def test_pinned_and_current_messages_are_kept_before_many_short_ones() -> None:
     people = [Person(Position(n), "ok", message_id=MessageId(f"u{n}")) for n in range(1, 2 * MAX_VERBATIM)]
     current = Turn(TURN, 0, message_ids=[MessageId("u2")])
     state = State(history=list(people), pinned=(MessageId("u1"),), turn=current)
-    kept = verbatim(state, Position(1_000), Bounds(), 200_000)
+    kept = verbatim(state, Position(1_000), deciding(window=200_000))
     assert kept[:2] == (1, 2)
     assert kept[2:] == tuple(range(2 * MAX_VERBATIM - MAX_VERBATIM + 2, 2 * MAX_VERBATIM))
     assert len(kept) == MAX_VERBATIM
@@ -197,6 +199,37 @@ def test_a_call_waits_for_a_compaction_only_where_the_window_is_nearly_full() ->
     assert decided(full, deciding(window=WINDOW, running=[COMPACTION])) == Pause()
 
 
+@pytest.mark.parametrize("tokens", [6_500, 9_500])
+def test_a_cancelled_compaction_is_not_begun_again_in_its_turn_unless_a_call_is_refused(tokens: int) -> None:
+    state = under_way(talked(question=tokens, answer=2_000))
+    cancel = put(CancelCompaction(cancel_id="x"))
+    written = decided(state, deciding(window=WINDOW, inbox=cancel, running=[COMPACTION]))
+    assert isinstance(written, Append)
+    assert (kinds(written), [each.outcome for each in written.promotes]) == (["CompactionEnded"], ["cancelled"])
+    state = after(state, written)
+    assert isinstance(decided(state, deciding(window=WINDOW)), CallModel)
+    refused = after(state, Append(events=[failed(id="m2", code=TOO_LONG, retryable=False)]))
+    again = started_by(refused)
+    assert again is not None
+    assert again.trigger == "too_long"
+
+
+def test_the_next_turn_after_a_cancelled_compaction_makes_one_again() -> None:
+    cancelled = CompactionEnded(compaction_id=CompactionId("k1"), trigger="threshold", success=False, error="cancelled")
+    began = CompactionStarted(compaction_id=CompactionId("k1"), trigger="threshold", up_to=Position(5))
+    log = [
+        *talked(question=5_000, answer=3_500),
+        began,
+        cancelled,
+        said(text("Yes."), id="m2"),
+        step_ended(2),
+        turn_ended(),
+    ]
+    started = started_by(state_of(*log, *begun()[1:2], user("Go on.", id="u2"), step(1)))
+    assert started is not None
+    assert started.trigger == "threshold"
+
+
 def thought(id: str) -> Body:
     reasoning = ReasoningBlock(text="Hm.", opaque="sealed")
     blocks = (reasoning, call(f"c{id}"))
@@ -245,10 +278,47 @@ def test_a_compaction_that_killed_its_processes_is_given_up_after_so_many() -> N
     assert state.compactions == 1, "the context is cut, because it does not fit"
 
 
-def test_mode_and_running_tasks_are_stated_beside_a_summary_from_the_state() -> None:
+def beside_summary(state: State) -> str:
+    """The note after a summary, which states what held when it was made."""
+    return [part.text for part in context(state) if isinstance(part, UserText)][-1]
+
+
+def test_granted_rules_and_running_tasks_are_stated_beside_a_summary_from_the_state() -> None:
     first = [*begun(), said(call()), result(), task_started("t9", command="make all"), step_ended(1), turn_ended()]
-    first.append(ModeChanged(new_mode="plan", previous_mode="interactive"))
+    first.append(SettingsChanged(allow=("shell(git *)",), place_rules=("read",)))
     state = state_of(*first, *compacted(len(first)))
-    told = [part.text for part in plain_context(state) if isinstance(part, UserText)][-1]
-    assert "The session is in plan mode." in told
+    told = beside_summary(state)
+    assert "- read\n- shell(git *)\n[end of quote" in told, "a rule is text of a client"
     assert "make all" in told
+    granted_later = after(state, Append(events=[SettingsChanged(allow=("*",))]))
+    assert beside_summary(granted_later) == told, "what was sent stays the beginning of what is sent"
+
+
+def test_of_many_long_rules_a_few_lines_are_stated() -> None:
+    rules = tuple(f"shell({number} {TOKEN * 200})" for number in range(MAX_SESSION_RULES))
+    told = beside_summary(state_of(STARTED, SettingsChanged(allow=rules), *begun()[1:], *compacted(4)))
+    assert f"- {MAX_SESSION_RULES - 20} older ones" in told
+    assert len(told) < 20 * 250
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_the_mode_is_stated_in_the_system_text_as_it_is_now_and_changes_nothing_else(is_compacted: bool) -> None:
+    first = [*begun(), said(text("Yes.")), step_ended(1), turn_ended()]
+    first += compacted(len(first), kept=(3,)) if is_compacted else []
+    plain = context(state_of(*first))
+    planning = context(state_of(*first, in_mode("plan")))
+    back = context(state_of(*first, in_mode("plan"), in_mode("interactive")))
+    assert isinstance(planning[0], SystemText)
+    assert isinstance(plain[0], SystemText)
+    assert planning[0].text == f"{plain[0].text}\n\nThe session is in plan mode."
+    assert planning[1:] == plain[1:]
+    assert back == plain
+
+
+def in_mode(mode: Mode) -> Body:
+    return ModeChanged(new_mode=mode, previous_mode="interactive")
+
+
+def test_a_client_that_replaces_the_system_text_states_the_mode_itself() -> None:
+    state = State(policy=COPILOT, system_mode="replace", system_message="Mine.", mode="plan")
+    assert context(state)[0] == SystemText("Mine.")

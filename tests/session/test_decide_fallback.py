@@ -2,16 +2,22 @@
 
 from typing import Final
 
+import msgspec
 import pytest
 
+from holdfast.events import message
+from holdfast.events.body import Body
+from holdfast.events.ids import MessageId
+from holdfast.events.role import RoleBounds
 from holdfast.events.session import SessionInfo
 from holdfast.events.turn import FellBack
 from holdfast.session.actions import CallModel
 from holdfast.session.fold import fold
 from holdfast.session.inputs import Inputs
-from holdfast.session.model_step import UNREACHABLE
+from holdfast.session.model_step import UNREACHABLE, after_answer, after_answer_promotions
 from holdfast.session.state import State
 from tests.session.logs import (
+    TURN,
     after,
     appended,
     at,
@@ -20,7 +26,9 @@ from tests.session.logs import (
     deciding,
     failed,
     kinds,
+    put,
     said,
+    sends,
     state_of,
     step_ended,
     text,
@@ -86,3 +94,47 @@ def test_the_next_turn_asks_the_first_model_again() -> None:
     state = fell_back()
     fold(at([said(text("Hi")), step_ended(1), turn_ended()], after=state.head), state)
     assert state.model_now() is None
+
+
+# People who may not choose every model
+
+SMALL: Final = RoleBounds(models=("small/*",), default_model="small/one")
+OTHER: Final = RoleBounds(models=("oth*",))
+DEFAULT: Final = RoleBounds(models=(), default_model="other")
+
+
+def bounded(bounds: RoleBounds | None, id: str = "u2") -> Body:
+    return message.UserMessage(message_id=MessageId(id), turn_id=TURN, content="Mine.", delivery="idle", bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    ("senders", "falls_back"),
+    [
+        ([None], True),
+        ([OTHER], True),
+        ([DEFAULT], True),
+        ([SMALL], False),
+        ([None, SMALL], False),
+        ([SMALL, OTHER], False),
+    ],
+)
+def test_a_turn_does_not_fall_back_to_a_model_that_one_of_its_senders_may_not_choose(
+    senders: list[RoleBounds | None], falls_back: bool
+) -> None:
+    sent = [bounded(bounds, f"u{number}") for number, bounds in enumerate(senders, 2)]
+    first, *later = begun()
+    state = state_of(first, later[0], *sent, later[-1], *(failed(attempt=tried) for tried in range(1, ATTEMPTS + 1)))
+    written = kinds(appended(state, with_fallback()))
+    assert ("FellBack" in written) is falls_back
+    assert ("SessionError" in written) is not falls_back
+
+
+@pytest.mark.parametrize(("bounds", "joins"), [(SMALL, False), (OTHER, True), (None, True)])
+def test_a_message_does_not_join_a_turn_that_fell_back_to_a_model_beyond_its_bounds(
+    bounds: RoleBounds | None, joins: bool
+) -> None:
+    state = fold(at([said(text("Hi"))], after=fell_back().head), fell_back())
+    assert state.turn is not None
+    inputs = deciding(inbox=put(msgspec.structs.replace(sends("Go"), bounds=bounds)), fallback="other")
+    following = after_answer(state, inputs, state.turn, "Hi")
+    assert bool(after_answer_promotions(following, state, inputs)) is joins

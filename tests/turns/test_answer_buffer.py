@@ -74,6 +74,18 @@ def test_the_end_of_a_block_of_reasoning_brings_its_opaque_part_and_separates_it
     assert pieces(answer.take_segments()) == [(0, 0, "Hm."), (1, 0, "Well."), (3, 0, "Yes.")]
 
 
+def test_all_that_is_kept_of_an_answer_counts_for_its_size() -> None:
+    answer = answer_of(
+        ReasoningDelta("Hm."),
+        ReasoningEnd("sealed"),
+        ReasoningEnd("more"),
+        TextDelta("Yes."),
+        ToolCallDelta(0, "", "c1", "view"),
+        ToolCallDelta(0, '{"a":1}'),
+    )
+    assert answer.characters == len('Hm.sealedmoreYes.c1view{"a":1}')
+
+
 def test_reasoning_lasts_until_the_next_block_or_the_end_of_the_answer() -> None:
     times = iter([10.0, 13.25, 20.0, 20.5])
     answer = answer_of(

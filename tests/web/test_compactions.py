@@ -59,6 +59,26 @@ async def test_a_refused_compaction_comes_back_into_the_box_with_its_reason(pers
     await expect(tab.box).to_have_value("/compact")
 
 
+async def test_a_summary_that_is_being_made_is_cancelled_from_its_line_in_any_tab(person: Person, model: Model) -> None:
+    tab = await talked(person)
+    held = model.hold("Write the summary now.")
+    await tab.say("/compact")
+    await held.until_reached()
+    other = await person.tab(tab.session)
+    await expect(other.log.get_by_role("status").filter(has_text="Summarising")).to_be_visible()
+    cancel = other.log.get_by_role("button", name="Cancel")
+    await cancel.focus()
+    await cancel.press("Enter")
+    for each in (tab, other):
+        await expect(each.log.locator(".compaction")).to_have_text(
+            "The summary was cancelled. The context stays as it is."
+        )
+        await expect(each.log.get_by_role("button", name="Cancel")).to_have_count(0)
+    held.release()
+    await tab.say("/compact")
+    await expect(tab.log.get_by_role("button", name="Context summarised")).to_be_visible()
+
+
 async def test_a_message_is_pinned_and_unpinned_by_keyboard_and_every_tab_sees_the_mark(person: Person) -> None:
     tab = await talked(person)
     other = await person.tab(tab.session)
@@ -76,12 +96,17 @@ async def test_a_message_is_pinned_and_unpinned_by_keyboard_and_every_tab_sees_t
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desk", "phone"])
-async def test_it_fits_every_screen(browser: Browser, server: Server, size: str, scheme: str) -> None:
+async def test_it_fits_every_screen(browser: Browser, server: Server, model: Model, size: str, scheme: str) -> None:
     options: dict[str, Any] = {**(PHONE if size == "phone" else {}), "color_scheme": scheme}
     person = await Person.of(browser, server, **options)
     tab = await talked(person)
     await tab.messages.nth(1).get_by_role("button", name="Pin message").click()
+    held = model.hold("Write the summary now.")
     await tab.say("/compact")
+    await tab.log.get_by_role("button", name="Cancel").scroll_into_view_if_needed()
+    await tab.keep_picture(f"compacting-{size}-{scheme}")
+    assert await overflows(tab) == []
+    held.release()
     line = tab.log.get_by_role("button", name="Context summarised")
     await line.click()
     await expect(tab.log.locator(".compaction .markdown")).to_be_visible()

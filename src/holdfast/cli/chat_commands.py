@@ -1,6 +1,6 @@
 """The commands of a chat: lines that begin with a slash."""
 
-from holdfast.cli.context_lines import context_line
+from holdfast.cli.context_lines import cancel_line, context_line
 from holdfast.cli.conversation import ChatCommand, Conversation
 from holdfast.cli.home import change_model, context_of, tasks_of, usage
 from holdfast.cli.lookup import find_message, find_session, find_task
@@ -14,25 +14,28 @@ LISTED = 10
 REFUSAL_SECONDS = 2.0
 """How long `/compact` waits for a refusal."""
 
+CANCEL = "--cancel"
+
 NARROW = 56
 """The width of the list of tasks, two lines for each, so that it fits every terminal."""
 
 HELP = """\
-/stop            end the running turn (Ctrl-C does the same)
-/show            all of a request of which only the beginning was shown
-/background      move the running command to the background (Ctrl-B does the same)
-/tasks           the commands of this session that run, or have ended lately
-/kill ID         end one of them
-/queue           the messages that wait to be read
-/sessions [ID]   the latest sessions, or continue one of them
-/new             start another session; this one keeps its work
-/title TEXT      name this session
-/model NAME      use another model from the next step on
-/compact [TEXT]  summarise the older part for the model; the text says what to keep
-/pin [TEXT]      keep your last message, or the last with this text, word for word
-/unpin [TEXT]    let it be summarised again
-/usage           the tokens and the cost of this session
-/quit            leave; the work is kept (Ctrl-D does the same)
+/stop              end the running turn (Ctrl-C does the same)
+/show              all of a request of which only the beginning was shown
+/background        move the running command to the background (Ctrl-B does the same)
+/tasks             the commands of this session that run, or have ended lately
+/kill ID           end one of them
+/queue             the messages that wait to be read
+/sessions [ID]     the latest sessions, or continue one of them
+/new               start another session; this one keeps its work
+/title TEXT        name this session
+/model NAME        use another model from the next step on
+/compact [TEXT]    summarise the older part for the model; the text says what to keep
+/compact --cancel  give up the summary that is being made
+/pin [TEXT]        keep your last message, or the last with this text, word for word
+/unpin [TEXT]      let it be summarised again
+/usage             the tokens and the cost of this session
+/quit              leave; the work is kept (Ctrl-D does the same)
 A line typed while the agent works is queued, and read at the next step. Alt-Enter starts a new line."""
 
 
@@ -115,6 +118,11 @@ async def _model(chat: Conversation, rest: str) -> None:
 
 
 async def _compact(chat: Conversation, rest: str) -> None:
+    if rest == CANCEL:
+        cancelled = await chat.session.cancel_compaction()
+        if cancelled.outcome != "cancelled":  # The log shows that.
+            chat.say("note", f"· {cancel_line(cancelled)}")
+        return
     # The log shows how it ends. A script waits for that; a person may go on typing.
     seconds = REFUSAL_SECONDS if chat.screen.interactive else COMPACT_SECONDS
     await chat.session.compact(instructions=rest, wait_seconds=seconds)

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.cli.escapes import visible
 from holdfast.events.compaction import CompactionEnded, CompactionStarted, MessagePinned
-from holdfast.protocol.compaction import Compacted, ContextView
+from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
 
 _STARTS: Final = {
     "full": "The context is nearly full: the turn waits while its older part is summarised.",
@@ -49,6 +49,17 @@ def outcome_line(compacted: Compacted) -> str:
             return "The summary is still being made. The session goes on with the old context meanwhile."
         case "accepted":
             return "The compaction is accepted. It starts when a process runs the session."
+
+
+def cancel_line(cancelled: CompactionCancelled) -> str:
+    """What became of a wish to cancel a compaction."""
+    match cancelled.outcome:
+        case "cancelled":
+            return "The compaction was cancelled. The context stays as it is."
+        case "nothing_to_cancel":
+            return "No summary is being made."
+        case "accepted":
+            return "The compaction is given up once a process runs the session."
 
 
 def pin_line(body: MessagePinned) -> str:

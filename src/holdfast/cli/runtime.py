@@ -17,6 +17,7 @@ from holdfast.observability.logs import LEVELS, LogFormat, RotatingFile, hide_in
 
 if TYPE_CHECKING:
     from holdfast.models.http_model import HttpModel
+    from holdfast.models.info import ModelInfo
     from holdfast.models.model import Model
     from holdfast.models.scripted import ScriptedModel
 
@@ -55,6 +56,16 @@ def open_configured_model(config: Config, name: str) -> "HttpModel | ScriptedMod
         environ=os.environ,
         settings=model_settings(config),
     )
+
+
+def known_info(config: Config, name: str) -> "ModelInfo | None":
+    """The facts about a model; None if this process can't use it: another one may have its key, and its address."""
+    from holdfast.models.errors import ModelNotUsable
+
+    try:
+        return open_configured_model(config, name).info
+    except ModelNotUsable:
+        return None
 
 
 def check_thinking(config: Config) -> None:

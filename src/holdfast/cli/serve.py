@@ -5,6 +5,7 @@ and streams that are still open then are reset. A second signal ends it at once,
 """
 
 import asyncio
+import functools
 import ipaddress
 import shlex
 import socket
@@ -18,7 +19,14 @@ import msgspec
 from holdfast.app import Runtime, local_actor
 from holdfast.cli.errors import Refusal, address_refusal
 from holdfast.cli.process import print_line, until_stopped, watch_signals
-from holdfast.cli.runtime import check_thinking, demo_or_none, import_models_later, log_service, open_configured_model
+from holdfast.cli.runtime import (
+    check_thinking,
+    demo_or_none,
+    import_models_later,
+    known_info,
+    log_service,
+    open_configured_model,
+)
 from holdfast.cli.settings import warn_without_redis
 from holdfast.cli.telemetry import metrics_endpoint, runtime_metrics, span_export
 from holdfast.cli.tokens import check_tokens, keys_and_tokens
@@ -186,9 +194,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpService:
-    async def models() -> tuple[OfferedModel, ...]:
+    @functools.cache
+    def offered() -> tuple[OfferedModel, ...]:
         names = dict.fromkeys(filter(None, (config.model, config.model_advanced, "demo")))
-        return tuple(OfferedModel(name=name, is_default=name == config.model) for name in names)
+        return tuple(_offered(config, name) for name in names)
+
+    async def models() -> tuple[OfferedModel, ...]:
+        return offered()
 
     def check_model(name: str) -> None:
         open_configured_model(config, name)
@@ -224,6 +236,22 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
         models=models,
         check_model=check_model,
         redis_state=lambda: runtime.redis_state,
+    )
+
+
+def _offered(config: Config, name: str) -> OfferedModel:
+    named = OfferedModel(name=name, is_default=name == config.model)
+    info = known_info(config, name)
+    if info is None:
+        return named
+    return msgspec.structs.replace(
+        named,
+        window=info.window,
+        is_known=info.is_known,
+        max_output=info.max_output,
+        images=info.takes_images,
+        tools=info.takes_tools,
+        thinking=info.takes_thinking,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cli.context_lines import context_line, outcome_line
+from holdfast.cli.context_lines import cancel_line, context_line, outcome_line
 from holdfast.cli.errors import WORLD, Refusal
 from holdfast.cli.escapes import visible
 from holdfast.cli.hints import Hints
@@ -107,6 +107,15 @@ async def compact_session(target: Target, wanted: str, *, instructions: str, as_
         print(outcome_line(compacted))
     if compacted.outcome == "failed":
         raise Refusal("not_compacted", outcome_line(compacted), exit_code=WORLD)
+
+
+async def cancel_compaction(target: Target, wanted: str, *, instructions: str, as_json: bool) -> None:
+    """Give up the compaction that is under way."""
+    if instructions:
+        raise Refusal("invalid", "Give --cancel or --instructions, not both.")
+    async with open_home(target, work=True, grace_seconds=GRACE_SECONDS) as home:
+        cancelled = await home.open((await find_session(home, wanted)).id).cancel_compaction()
+    print(msgspec.json.encode(cancelled).decode() if as_json else cancel_line(cancelled))
 
 
 async def pin_message(target: Target, wanted: str, message: str, *, pinned: bool) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.protocol.message import Sent
     from holdfast.protocol.model import OfferedModel
     from holdfast.protocol.permission import Permission, PermissionOrigin
+    from holdfast.protocol.provider import OwnProvider
     from holdfast.protocol.reading import Connection, QueueChanged, Reading
     from holdfast.protocol.request import RequestView
     from holdfast.protocol.session import SessionView
@@ -46,6 +47,7 @@ __all__ = [
     "NotHoldfast",
     "NotSignedIn",
     "OfferedModel",
+    "OwnProvider",
     "Permission",
     "PermissionOrigin",
     "QueueChanged",
@@ -69,6 +71,7 @@ __all__ = [
 _HOMES: Final = {
     "Connection": "protocol.reading",
     "OfferedModel": "protocol.model",
+    "OwnProvider": "protocol.provider",
     "Permission": "protocol.permission",
     "PermissionOrigin": "protocol.permission",
     "QueueChanged": "protocol.reading",

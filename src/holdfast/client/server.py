@@ -24,6 +24,7 @@ from holdfast.protocol.home import Home
 from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.model import ModelList, OfferedModel
 from holdfast.protocol.permission import Permission, PermissionList
+from holdfast.protocol.provider import OwnProvider
 from holdfast.protocol.session import SessionList, SessionView
 from holdfast.protocol.task import TaskList, TaskView
 
@@ -108,6 +109,7 @@ class Server(Home):
         allow: Sequence[str] = (),
         dry_run: bool = False,
         metadata: Mapping[str, str] | None = None,
+        provider: OwnProvider | None = None,
     ) -> Session:
         """The session with this id, created if it does not exist. The server chooses every option that is left out."""
         chosen = {
@@ -125,6 +127,7 @@ class Server(Home):
             "client_tools": [_given_tool(tool) for tool in client_tools],
             "metadata": metadata or {},
             **{name: value for name, value in chosen.items() if value is not None},
+            **({"provider": provider} if provider is not None else {}),
         }
         await self._wire.ask(WireRequest(method="POST", path="/v1/sessions", body=to_bytes(body)), SessionView)
         return self.open(made)

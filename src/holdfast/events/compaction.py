@@ -61,14 +61,15 @@ class CompactionEnded(Body, frozen=True, tag="session.compaction_complete"):
     cache_write_tokens: int | None = None
     cost_microdollars: int | None = None
     attempt: int = 1
+    """The attempt that it ended with; 0: none was made, because one had failed a moment ago."""
     duration_ms: int = 0
     prompt: str | None = None
     """The prompt that holds from now on, if it is another one: see `TurnStarted.prompt`."""
 
     @property
     def is_called(self) -> bool:
-        """Whether a model was called, or may have been."""
-        return bool(self.model) or self.error in ("cancelled", "rewound")
+        """Whether a model was called, or may have been: a process that died left no name of it."""
+        return self.attempt > 0 and (bool(self.model) or self.error in ("failed", "cancelled", "rewound"))
 
 
 def call_of(compaction_id: CompactionId) -> MessageId:

@@ -15,6 +15,7 @@ from holdfast.protocol.compaction import Compacted, CompactionCancelled, Context
 from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission
+from holdfast.protocol.provider import OwnProvider
 from holdfast.protocol.queue import QueuedView
 from holdfast.protocol.reading import QueueChanged, Reading
 from holdfast.protocol.request import Answered, RequestView
@@ -291,8 +292,10 @@ class Home(Protocol):
         allow: Sequence[str] = (),
         dry_run: bool = False,
         metadata: Mapping[str, str] | None = None,
+        provider: OwnProvider | None = None,
     ) -> AnySession:
-        """The session with this id, created if it does not exist. The home chooses every option that is left out."""
+        """The session with this id, created if it does not exist. The home chooses every option that is left out.
+        `provider` has the session's model; its key is taken again if the session exists."""
 
     @abstractmethod
     def open(self, session_id: str) -> AnySession:

@@ -47,7 +47,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_tool_result_bytes: int = MAX_RESULT_BYTES
     """A larger result is an error: it would make the log itself slow to read."""
     max_answer_characters: int = 2_000_000
-    """A model that never stops is cut here."""
+    """A model that never stops is cut here: text, reasoning with its opaque parts, and tool calls together."""
     max_claims_without_progress: int = 5
     """A session that keeps killing its holder is poison: its turn ends with an error."""
     max_woken_turns: int = 20

@@ -7,6 +7,10 @@ next holder, a bounded number of times, and then the older part is left out with
 
 Near the end of the window the turn waits for the compaction. After a failure there is a pause; a context that does not
 fit is shortened all the same, without a model.
+
+Some messages stay whatever is compacted: pinned ones and those of the unfinished turn. What they leave until the turn
+would wait is shared: at most a quarter goes to the newest part, a quarter to other messages of people, and a sixth to
+the summary. So a third of it is free after a compaction, and the next one comes only when that is used up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,6 +32,13 @@ SUMMARY_SHARE: Final = 0.125
 MAX_PROMPT_SHARE: Final = 0.7
 """If the prompt alone takes up more of the window, the context is shortened only when a provider refuses it: it would
 be shortened at every step, and gain nothing."""
+PARTS_FOR_TAIL: Final = 4
+PARTS_FOR_PEOPLE: Final = 4
+PARTS_FOR_SUMMARY: Final = 6
+MIN_REST_SHARE: Final = 0.05
+"""Where the messages that stay leave a smaller part of the room for the conversation, the older part is left out
+without a summary: there would be one at nearly every step."""
+MIN_SUMMARY_TOKENS: Final = 64
 TIGHTER: Final = 4
 """Each compaction of the same call keeps a newest part that is smaller by this factor."""
 MIN_GAIN_SHARE: Final = 0.1
@@ -53,7 +64,8 @@ def due(state: State, inputs: Inputs) -> CompactionTrigger | None:
     if is_refused(state):
         return "too_long" if state.turn.too_long <= inputs.bounds.max_refusals_as_too_long else None
     settings = state.compaction_settings
-    if (settings is not None and not settings.enabled) or inputs.prompt_tokens > window * MAX_PROMPT_SHARE:
+    is_unwanted = state.turn.keeps_context or (settings is not None and not settings.enabled)
+    if is_unwanted or inputs.prompt_tokens > window * MAX_PROMPT_SHARE:
         return None
     used = state.context_tokens(inputs.prompt_tokens) * 100
     if used >= window * _wait_percent(state, inputs.bounds):
@@ -90,6 +102,13 @@ def window_of(state: State, known: int | None) -> int | None:
 def room_for_conversation(state: State, inputs: Inputs) -> int:
     """The part of the window, in tokens, that the prompt leaves."""
     return max(0, (window_of(state, inputs.window) or 0) - inputs.prompt_tokens)
+
+
+def rest(state: State, inputs: Inputs) -> int:
+    """What the prompt, and the messages that stay whatever is compacted, leave until the turn would wait, in tokens."""
+    wall = (window_of(state, inputs.window) or 0) * _wait_percent(state, inputs.bounds) // 100
+    stays = sum(person.tokens() for person in _staying(state, people_in(state.history)))
+    return max(0, wall - inputs.prompt_tokens - stays)
 
 
 def given_up(state: State, error: CompactionError = "cancelled") -> list[Body]:
@@ -170,8 +189,13 @@ def _go_on(state: State, inputs: Inputs, current: Compaction) -> Append | Summar
 
 def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append | None:
     assert state.turn is not None
+    has_room = rest(state, inputs) >= room_for_conversation(state, inputs) * MIN_REST_SHARE
+    if not has_room and (trigger == "full" or (trigger == "too_long" and not state.turn.shortened)):
+        left_out = _without_summary(state, inputs, trigger)
+        if left_out is not None or trigger == "full":
+            return left_out
     tail = room_for_conversation(state, inputs) * inputs.bounds.compaction_tail_percent // 100
-    tail //= TIGHTER**state.turn.shortened
+    tail = min(tail, rest(state, inputs) // PARTS_FOR_TAIL) // TIGHTER**state.turn.shortened
     match trigger:
         case "too_long":
             up_to = _refused_up_to(state, inputs, tail)
@@ -183,10 +207,30 @@ def _begin(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append |
         return None
     started = _started(state, inputs, inputs.id_of(CompactionId), trigger, up_to)
     if trigger in ("full", "too_long") and _cools_down(state, inputs):
-        current = Compaction(started.compaction_id, trigger, up_to, 1, tokens=started.tokens, started_at=inputs.now)
-        left_out = ended(state, inputs, current, "", error="failed", message="A summary failed a moment ago.")
-        return Append(events=[started, left_out])
+        return _left_out(state, inputs, started, error="failed", message="A summary failed a moment ago.")
     return Append(events=[started])
+
+
+def _without_summary(state: State, inputs: Inputs, trigger: CompactionTrigger) -> Append | None:
+    """Leave out what stands before the newest reply, because the messages that stay leave no room for a summary; None:
+    nothing would be left out. The model has not read the results of that reply yet."""
+    replies = (index for index in range(len(state.history) - 1, -1, -1) if isinstance(state.history[index], ModelReply))
+    newest = next(replies, len(state.history))
+    up_to = cut_position(state, sum(item.tokens() for item in state.history[newest:]))
+    if up_to is None:
+        return None
+    started = _started(state, inputs, inputs.id_of(CompactionId), trigger, up_to)
+    return _left_out(state, inputs, started, message="The messages that stay leave no room for a summary.")
+
+
+def _left_out(
+    state: State, inputs: Inputs, started: CompactionStarted, *, error: CompactionError = "", message: str
+) -> Append:
+    """A compaction that calls no model."""
+    current = Compaction(
+        started.compaction_id, started.trigger, started.up_to, 0, tokens=started.tokens, started_at=inputs.now
+    )
+    return Append(events=[started, ended(state, inputs, current, "", error=error, message=message)])
 
 
 def _gaining_up_to(state: State, inputs: Inputs, tail: int) -> Position | None:
@@ -195,7 +239,7 @@ def _gaining_up_to(state: State, inputs: Inputs, tail: int) -> Position | None:
     if up_to is None:
         return None
     room = room_for_conversation(state, inputs)
-    kept = set(verbatim(state, up_to, inputs.bounds, room))
+    kept = set(verbatim(state, up_to, inputs))
     before = (item for item in state.history if item.position <= up_to and not isinstance(item, Summary))
     gained = sum(item.tokens() for item in before if item.position not in kept)
     return up_to if gained >= room * MIN_GAIN_SHARE else None
@@ -215,9 +259,8 @@ def _refused_up_to(state: State, inputs: Inputs, tail: int) -> Position | None:
 
 def _is_too_large(state: State, inputs: Inputs, summary: Summary) -> bool:
     """Whether a summary made now would be smaller, because the model has a smaller window than the one of then."""
-    up_to, room = summary.position, room_for_conversation(state, inputs)
-    kept = verbatim(state, up_to, inputs.bounds, room)
-    longest = summary_tokens(inputs.bounds, window_of(state, inputs.window) or 0)
+    kept = verbatim(state, summary.position, inputs)
+    longest = summary_tokens(state, inputs, window_of(state, inputs.window) or 0)
     return len(kept) < len(summary.people) or tokens_of((summary.text,)) > 2 * longest
 
 
@@ -268,13 +311,19 @@ def _is_current(state: State, person: Person) -> bool:
     return state.turn is not None and person.message_id in state.turn.message_ids
 
 
-def verbatim(state: State, up_to: Position, bounds: Bounds, room: int) -> tuple[Position, ...]:
+def _staying(state: State, people: Iterable[Person]) -> list[Person]:
+    """The messages among these that stay whatever is compacted."""
+    always = [person for person in people if person.message_id in state.pinned or _is_current(state, person)]
+    return always[-MAX_VERBATIM:]
+
+
+def verbatim(state: State, up_to: Position, inputs: Inputs) -> tuple[Position, ...]:
     """The positions, up to `up_to`, of the messages that the model keeps word for word: those of the unfinished turn,
     pinned ones, and the newest up to a budget."""
     covered = [person for person in people_in(state.history) if person.position <= up_to]
-    always = [person for person in covered if person.message_id in state.pinned or _is_current(state, person)]
-    always = always[-MAX_VERBATIM:]
-    left = min(bounds.max_verbatim_tokens, int(room * VERBATIM_SHARE)) - sum(person.tokens() for person in always)
+    always = _staying(state, covered)
+    most = min(inputs.bounds.max_verbatim_tokens, int(room_for_conversation(state, inputs) * VERBATIM_SHARE))
+    left = min(most - sum(person.tokens() for person in always), rest(state, inputs) // PARTS_FOR_PEOPLE)
     kept = {person.position for person in always}
     for person in reversed(covered):
         if person.position in kept:
@@ -300,8 +349,7 @@ def ended(
     or a failure that changes nothing."""
     must_shorten = current.trigger in ("full", "too_long")
     succeeds = bool(summary) or must_shorten
-    room = room_for_conversation(state, inputs)
-    kept = verbatim(state, current.up_to, inputs.bounds, room) if succeeds else ()
+    kept = verbatim(state, current.up_to, inputs) if succeeds else ()
     return CompactionEnded(
         compaction_id=current.compaction_id,
         trigger=current.trigger,
@@ -334,9 +382,10 @@ def tokens_left_out(state: State, up_to: Position) -> int:
     return sum(item.tokens() for item in state.history if item.position <= up_to)
 
 
-def summary_tokens(bounds: Bounds, window: int) -> int:
-    """The longest summary for a model with this window."""
-    return min(bounds.max_summary_tokens, int(window * SUMMARY_SHARE))
+def summary_tokens(state: State, inputs: Inputs, window: int) -> int:
+    """The longest summary of this session that a model with this window makes."""
+    fitting = max(MIN_SUMMARY_TOKENS, rest(state, inputs) // PARTS_FOR_SUMMARY)
+    return min(inputs.bounds.max_summary_tokens, int(window * SUMMARY_SHARE), fitting)
 
 
 def _removed(history: Sequence[HistoryItem], up_to: Position, kept: int) -> int:

@@ -17,7 +17,7 @@ from holdfast.events.body import Body
 from holdfast.events.context import Reasoning
 from holdfast.events.event import Event
 from holdfast.events.ids import MessageId, Position, RequestId, ToolCallId
-from holdfast.session.notices import notice_text, running_tasks
+from holdfast.session.notices import granted_rules, notice_text, running_tasks
 from holdfast.session.permissions import MAX_SESSION_RULES
 from holdfast.session.policy import policy_of
 from holdfast.session.state import (
@@ -324,10 +324,12 @@ def _compaction_ended(state: State, body: compaction.CompactionEnded, event: Eve
     if not body.success:
         if body.error in ("failed", "empty", "too_long"):
             state.compaction_failed_at = event.time
+        elif body.error == "cancelled" and state.turn is not None:
+            state.turn.keeps_context = True
         return
     state.prompt = state.prompt if body.prompt is None else body.prompt
     state.compactions += 1
-    state.compaction_failed_at = event.time if body.method == "cut" else None
+    state.compaction_failed_at = event.time if body.error else None
     if state.turn is not None:
         state.turn.shortened += 1
     if event.position not in state.undone and body.up_to > state.covered:
@@ -366,10 +368,10 @@ def _drop_old_reasoning(state: State, start: int) -> None:
 
 
 def _standing(state: State) -> str:
-    """What no summary may weaken, stated from the state."""
-    mode = f"The session is in {state.mode} mode." if state.mode != "interactive" else ""
-    tasks = running_tasks(state.tasks.items()) if state.tasks else ""
-    return quote.said("\n".join(part for part in (mode, tasks) if part), state.seed)
+    """What no summary may weaken, stated from the state. The mode stands in the system text."""
+    rules = granted_rules((*state.place_rules, *state.allow), state.seed)
+    tasks = quote.said(running_tasks(state.tasks.items()), state.seed) if state.tasks else ""
+    return "\n".join(part for part in (rules, tasks) if part)
 
 
 def _pinned(state: State, body: compaction.MessagePinned, position: Position) -> None:

@@ -2,7 +2,7 @@
 
 Two properties hold for every log. Each tool call is followed by exactly one result, in the order of the calls. The
 messages of one call are the beginning of the messages of the next, except after a compaction, a rewind, or a change of
-the system message: what changes in between, such as the list of running tasks, is told at the end.
+the system message or the mode: what else changes in between, such as the list of running tasks, is told at the end.
 
 Text that is not the runtime's own is quoted here (`events/quote.py`). The log and its readers have it unquoted.
 """
@@ -15,6 +15,8 @@ from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, T
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.prompt import RULES, Prompt
 from holdfast.session.state import HistoryItem, ModelReply, Note, Person, State, Summary, ToolCall
+
+IN_MODE = "The session is in {mode} mode."
 
 EACH = 500
 """The cost of one message in characters: an empty one takes as long to build as this many characters."""
@@ -63,11 +65,15 @@ def size_of(history: Iterable[HistoryItem]) -> int:
 
 
 def system_text(state: State, instructions: str = "", rules: str = RULES, quoting: str = "") -> str:
-    """The system text: the product's instructions, the client's system message, and the rules of quoting, which readers
-    are not shown."""
-    quoting_rules = () if _is_replaced(state) else (quoting,)
-    parts = (*_instructions(state, instructions, rules), *quoting_rules)
+    """The system text: the product's instructions, the client's system message, and the rules of quoting and the mode,
+    which readers are not shown. It is made from the state, so that no summary can weaken it."""
+    own = () if _is_replaced(state) else (quoting, _mode(state))
+    parts = (*_instructions(state, instructions, rules), *own)
     return "\n\n".join(part for part in parts if part)
+
+
+def _mode(state: State) -> str:
+    return "" if state.mode == "interactive" else IN_MODE.format(mode=state.mode)
 
 
 def _instructions(state: State, instructions: str, rules: str) -> tuple[str, ...]:

@@ -25,28 +25,31 @@ WaitingMessage = tuple[InboxItem, Message]
 
 
 class TurnTerms(NamedTuple):
-    """The model that the messages of a turn chose, and the bounds of all who have a part in the turn."""
+    """The model that the messages of a turn chose, the bounds of all who have a part in the turn, and the model that it
+    fell back to."""
 
     model: str | None = None
     bounds: tuple[RoleBounds, ...] = ()
+    fallback: str | None = None
 
     def with_message(self, sent: Message) -> "TurnTerms":
         own = () if sent.bounds is None else (sent.bounds,)
-        return TurnTerms(sent.model or self.model, united(self.bounds, own))
+        return self._replace(model=sent.model or self.model, bounds=united(self.bounds, own))
 
     def with_news(self, bounds: tuple[RoleBounds, ...]) -> "TurnTerms":
-        return TurnTerms(self.model, united(self.bounds, bounds))
+        return self._replace(bounds=united(self.bounds, bounds))
 
     def admit(self, state: State, newcomer: tuple[RoleBounds, ...]) -> bool:
         """Whether nothing in these terms, which are those with the newcomer, is beyond anyone's bounds. A session that
         has more than the newcomer may use is not changed in the middle of a turn."""
         if any(excess(state, each) for each in newcomer) or narrowing(state, *newcomer):
             return False
-        return not any(chooses_beyond(state, self.model, each) for each in self.bounds)
+        models = (self.model, self.fallback)
+        return not any(chooses_beyond(state, model, each) for model in models for each in self.bounds)
 
 
 def terms_of(current: Turn) -> TurnTerms:
-    return TurnTerms(current.model, current.bounds)
+    return TurnTerms(current.model, current.bounds, current.fallback)
 
 
 # News of tasks

@@ -11,6 +11,7 @@ from holdfast.session.actions import Append, CallModel, Pause, Promoted
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import TOO_LONG
 from holdfast.session.inputs import MODEL, Inputs
+from holdfast.session.role import may_use
 from holdfast.session.state import CallFailure, State, Turn
 
 EMPTY_LINE: Final = (
@@ -36,8 +37,8 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
     if compaction.must_wait(state, inputs):
         return Pause()
     if failure and _gives_up(state, current, inputs.bounds):
-        if inputs.fallback is not None and current.fallback is None and failure.code in UNREACHABLE:
-            return _fall_back(state, current, failure, inputs.fallback)
+        if (model := _usable_fallback(inputs, current)) is not None and failure.code in UNREACHABLE:
+            return _fall_back(state, current, failure, model)
         error = session.SessionError(
             error_type=failure.code,
             message=failure.message,
@@ -52,6 +53,15 @@ def call_model(state: State, inputs: Inputs, current: Turn) -> Append | CallMode
         return Append(events=events, drops_segments=True)
     delay = 0.0 if failure is None else _delay_before_retry(current, inputs.bounds)
     return CallModel(current.message_id, current.attempts + 1, delay)
+
+
+def _usable_fallback(inputs: Inputs, current: Turn) -> str | None:
+    """The model that the turn may fall back to: nobody in it gets a model that they may not choose. None: the turn has
+    its fall-back already, or there is none for it."""
+    model = inputs.fallback
+    if model is None or current.fallback is not None:
+        return None
+    return model if all(may_use(model, each) for each in current.bounds) else None
 
 
 def _fall_back(state: State, current: Turn, failure: CallFailure, model: str) -> Append:

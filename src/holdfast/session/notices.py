@@ -1,10 +1,11 @@
-"""Texts about tasks for the model: a notice when a task ends or stalls, and the list of running tasks.
+"""Texts for the model about the session's state: a notice when a task ends or stalls, the list of running tasks, and
+the permission rules that were granted.
 
-Commands, descriptions and output are escaped, so that they can't close or open a tag. Output is also quoted for the
-model, like all text from outside.
+Commands, descriptions and output are escaped, so that they can't close or open a tag. Output and rules are also quoted
+for the model, like all text from outside.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from holdfast.events import quote
@@ -13,6 +14,11 @@ from holdfast.events.task import NoticeKind, TaskNotice
 from holdfast.session.state import RunningTask
 
 HEADER = "Currently running background tasks:"
+
+RULES_HEADER = "Permission rules granted so far; each call is judged when it is made:"
+
+MAX_LISTED_RULES = 20
+"""A session may have hundreds of rules, and is judged by all of them; the model reads the newest."""
 
 NO_TASKS = "No background tasks are running any more."
 
@@ -68,6 +74,17 @@ def running_tasks(tasks: Iterable[tuple[TaskId, RunningTask]]) -> str:
         for task_id, task in tasks
     ]
     return "\n".join((HEADER, *lines)) if lines else NO_TASKS
+
+
+def granted_rules(rules: Sequence[str], seed: str) -> str:
+    """The permission rules of a session, for the note beside a summary; empty without one."""
+    if not rules:
+        return ""
+    lines = [f"- {_one_line(rule)}" for rule in rules[-MAX_LISTED_RULES:]]
+    if older := len(rules) - len(lines):
+        lines.insert(0, f"- {older} older ones")
+    listed = "\n".join(lines)
+    return f"{RULES_HEADER}\n{quote.quoted(listed, 'client', seed)}"
 
 
 def _one_line(text: str) -> str:

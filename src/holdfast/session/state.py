@@ -199,7 +199,7 @@ class Summary(msgspec.Struct, tag="summary", gc=False):
     people: list[Person]
     """The messages of people up to there that the model keeps word for word."""
     standing: str = ""
-    """What held when it was made and that no summary may weaken: the mode, and the tasks that ran."""
+    """What held when it was made and that no summary may weaken: the permission rules, and the tasks that ran."""
 
     def tokens(self) -> int:
         return tokens_of((self.text, self.standing)) + sum(person.tokens() for person in self.people)
@@ -305,6 +305,8 @@ class Turn(msgspec.Struct):
     """The last of these refusals named another window than the session knew of."""
     shortened: int = 0
     """How many compactions took effect since the last answer."""
+    keeps_context: bool = False
+    """A compaction was cancelled: no other starts by itself in this turn, unless the provider refuses a call."""
     notes: list[NoteReason] = []
     same_calls: dict[str, int] = {}
     no_worker_noted: bool = False

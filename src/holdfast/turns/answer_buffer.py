@@ -56,6 +56,7 @@ class AnswerBuffer:
         self.usage: TokenUsage | None = None
         self.finish_reason = ""
         self.characters = 0
+        """The size of all that is kept of the answer, the opaque parts of reasoning included."""
         self._new_id = new_id
         self._monotonic = monotonic
         self._blocks: list[_OpenBlock] = []
@@ -150,6 +151,7 @@ class AnswerBuffer:
         """Close the block of reasoning. What follows is another block, even if it is reasoning too."""
         block = self._last_of_kind("reasoning")
         block.opaque = opaque
+        self.characters += len(opaque)
         self._close_reasoning()
         block.is_whole = True
 
@@ -166,8 +168,10 @@ class AnswerBuffer:
             is_usable = provided_id and provided_id not in used_ids
             block = self._open(_OpenBlock("tool_call", provided_id if is_usable else f"call_{self._new_id()}"))
             self._calls[chunk.index] = block
+            self.characters += len(block.tool_call_id)
         if not block.name:
             block.name = _clean(chunk.name)
+            self.characters += len(block.name)
         return block
 
 

@@ -538,6 +538,8 @@ class HeldSession:
                     yield self._unknown_use(self.state.turn.message_id, self.state.turn.attempts + 1)
                 case CompactionStarted(attempt=attempt) if attempt > 1:
                     yield self._unknown_use(call_of(body.compaction_id), attempt - 1)
+                case CompactionEnded() if body.is_called and not body.model:
+                    yield self._unknown_use(call_of(body.compaction_id), body.attempt)
                 case CompactionEnded() if body.is_called:
                     yield LedgerEntry(
                         message_id=call_of(body.compaction_id),

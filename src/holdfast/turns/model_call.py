@@ -93,7 +93,7 @@ async def _receive(
             else:
                 await writer.write_now()
             if answer.characters > session.bounds.max_answer_characters:
-                answer.finish_reason = "length"
+                answer.finish_reason = answer.finish_reason or "length"
                 break
     finally:
         await stream.aclose()

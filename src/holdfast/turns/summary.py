@@ -55,6 +55,8 @@ class MadeSummary(msgspec.Struct, kw_only=True):
     text: str = ""
     usage: TokenUsage | None = None
     error: str = ""
+    is_called: bool = True
+    """The model was called."""
     is_cut_off: bool = False
     """The model went on beyond all bounds."""
 
@@ -72,7 +74,7 @@ async def summarise(
     window of the model that makes it; `inputs` gives what is decided on, as it is then; `reserve` has money reserved
     for a call."""
     replaced = compaction.tokens_left_out(session.state, current.up_to)
-    made = await _ask(session, current, model, model_window, reserve)
+    made = await _ask(session, current, model, model_window, inputs, reserve)
     raise_if_cancelled()
     while session.state.compaction is not None and session.state.compaction.compaction_id == current.compaction_id:
         ended = _end(session.state, inputs(), current, made, model.name, replaced)
@@ -89,6 +91,7 @@ def _end(
     usage = made.usage or TokenUsage()
     return msgspec.structs.replace(
         ended,
+        attempt=ended.attempt if made.is_called else 0,
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
@@ -111,26 +114,40 @@ def _judged(made: MadeSummary, replaced: int) -> tuple[str, CompactionError, str
     return text, "", ""
 
 
-async def _ask(session: HeldSession, current: Compaction, model: Model, window: int, reserve: Reserve) -> MadeSummary:
+async def _ask(
+    session: HeldSession,
+    current: Compaction,
+    model: Model,
+    window: int,
+    inputs: Callable[[], Inputs],
+    reserve: Reserve,
+) -> MadeSummary:
     try:
         async with asyncio.timeout(SUMMARY_SECONDS):
-            return await _try(session, current, model, window, reserve)
+            return await _try(session, current, model, window, inputs, reserve)
     except TimeoutError:
         return MadeSummary(error=f"The summary took longer than {SUMMARY_SECONDS:.0f} seconds.")
 
 
-async def _try(session: HeldSession, current: Compaction, model: Model, window: int, reserve: Reserve) -> MadeSummary:
+async def _try(
+    session: HeldSession,
+    current: Compaction,
+    model: Model,
+    window: int,
+    inputs: Callable[[], Inputs],
+    reserve: Reserve,
+) -> MadeSummary:
     """Call the model, again after a passing failure. A refusal as too long shortens the transcript: to the window that
     the provider names, or to a half."""
     failure = ""
     for attempt in range(session.bounds.max_compaction_attempts):
         if attempt:
             await session.clock.sleep(session.bounds.backoff_seconds * 2.0 ** (attempt - 1) * random.uniform(1.0, 1.25))
-        request = await _request(session, current, window)
+        request = await _request(session, current, window, inputs())
         raise_if_cancelled()
         made = MadeSummary()
         if not await reserve(request):
-            return MadeSummary(error="There is no budget left for a summary.")
+            return MadeSummary(error="There is no budget left for a summary.", is_called=attempt > 0)
         try:
             await _receive(model, request, made)
         except ModelError as error:
@@ -166,7 +183,7 @@ async def _receive(model: Model, request: ModelRequest, made: MadeSummary) -> No
     made.text = "".join(pieces)
 
 
-async def _request(session: HeldSession, current: Compaction, window: int) -> ModelRequest:
+async def _request(session: HeldSession, current: Compaction, window: int, inputs: Inputs) -> ModelRequest:
     state = session.state
     passages = Passages(current.up_to, int(window * TRANSCRIPT_SHARE), state.seed)
     await _fill(session.store, session, passages)
@@ -175,7 +192,7 @@ async def _request(session: HeldSession, current: Compaction, window: int) -> Mo
         passages.text(),
         earlier=summary.text if summary is not None and passages.next > 0 else "",
         instructions=current.instructions,
-        max_tokens=compaction.summary_tokens(session.bounds, window),
+        max_tokens=compaction.summary_tokens(state, inputs, window),
     )
 
 

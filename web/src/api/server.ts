@@ -208,6 +208,11 @@ export class Server {
     return this.json("POST", `${at(id)}/compact`, { compaction_id: compactionId, instructions, wait: REFUSAL_SECONDS });
   }
 
+  /** Give up the summary that is being made. */
+  cancelCompaction(id: string): Promise<unknown> {
+    return this.json("DELETE", `${at(id)}/compact`);
+  }
+
   /** Keep a message word for word, whatever is summarised; or no longer. */
   pin(id: string, messageId: string, isPinned: boolean): Promise<void> {
     return this.json(isPinned ? "PUT" : "DELETE", `${at(id)}/messages/${encodeURIComponent(messageId)}/pin`);

@@ -169,10 +169,16 @@ export interface Models {
   models: Offered[];
 }
 
-/** A model that a session may name. */
+/** A model that a session may name, with what is known about it. Null: the server does not know it. */
 export interface Offered {
   name: string;
   is_default?: boolean;
+  window?: number | null;
+  is_known?: boolean;
+  max_output?: number | null;
+  images?: boolean | null;
+  tools?: boolean | null;
+  thinking?: boolean | null;
 }
 
 /** A part of a command's output, standard output and standard error as they came. Offsets are in bytes. */

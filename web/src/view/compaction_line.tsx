@@ -2,20 +2,23 @@
 
 import { useState } from "preact/hooks";
 import type { CompactionItem } from "../model/conversation.ts";
+import type { OpenSession } from "../model/open_session.ts";
+import { useApp } from "./context.ts";
 import { visible } from "./escapes.ts";
 import { Icon } from "./icons.tsx";
 import { Markdown } from "./markdown.tsx";
 import { count, digits } from "./words.ts";
 
 /** `state` is the item's, as a property of its own: a component is rendered again only when a property changes. */
-export function CompactionLine({ item, state }: { item: CompactionItem; state: CompactionItem["state"] }) {
+export function CompactionLine({ item, state, session }: { item: CompactionItem; state: CompactionItem["state"]; session: OpenSession }) {
   const [isOpen, setOpen] = useState(false);
   if (state === "failed") return <p class="aside compaction">{failure(item)}</p>;
   if (state === "running") {
     return (
-      <p class="aside compaction" role="status">
-        Summarising the older part of the conversation …
-      </p>
+      <div class="aside compaction running">
+        <span role="status">Summarising the older part of the conversation …</span>
+        <CancelButton session={session} />
+      </div>
     );
   }
   const words = state === "done" ? "Context summarised" : "The older part of the context was left out";
@@ -31,6 +34,22 @@ export function CompactionLine({ item, state }: { item: CompactionItem; state: C
         </div>
       )}
     </section>
+  );
+}
+
+/** The line itself shows that the summary was cancelled, in every tab. */
+function CancelButton({ session }: { session: OpenSession }) {
+  const app = useApp();
+  const [isAsked, setAsked] = useState(false);
+  const cancel = async (): Promise<void> => {
+    setAsked(true);
+    await app.attempt(() => app.server.cancelCompaction(session.id));
+    setAsked(false);
+  };
+  return (
+    <button type="button" disabled={isAsked} title="Give up this summary. The context stays as it is." onClick={() => void cancel()}>
+      Cancel
+    </button>
   );
 }
 

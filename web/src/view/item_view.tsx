@@ -31,7 +31,7 @@ export const ItemView = memo(
       case "task":
         return <TaskLine item={item} />;
       case "compaction":
-        return <CompactionLine item={item} state={item.state} />;
+        return <CompactionLine item={item} state={item.state} session={session} />;
       case "info":
         return <p class={`aside ${item.level}`}>{visible(item.message)}</p>;
     }

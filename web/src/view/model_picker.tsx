@@ -44,13 +44,14 @@ export function useOffered(): Offered[] {
   return offered.value;
 }
 
-/** Empty if there is no choice. The demo model has no thinking budget. */
+/** Empty if there is no choice. The demo model, and one that does not think, have no thinking budget. */
 export function ModelPicker({ chosen, choose }: { chosen: Chosen; choose: (chosen: Chosen) => void }) {
   const app = useApp();
   const models = useOffered();
   const usual = app.settings.value?.model ?? models.find((model) => model.is_default)?.name ?? "";
   const names = [...new Set([...models.map((model) => model.name), ...(chosen.model ? [chosen.model] : [])])];
   const answers = chosen.model ?? usual;
+  const thinks = answers !== DEMO && models.find((model) => model.name === answers)?.thinking !== false;
   return (
     <div class="picker">
       {names.some((name) => name !== usual) && (
@@ -70,7 +71,7 @@ export function ModelPicker({ chosen, choose }: { chosen: Chosen; choose: (chose
           </select>
         </label>
       )}
-      {models.length > 0 && answers !== DEMO && (
+      {models.length > 0 && thinks && (
         <label>
           <span class="hidden">Thinking</span>
           <select

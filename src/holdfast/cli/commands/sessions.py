@@ -84,12 +84,16 @@ async def compact_session(
     *,
     session: IdArgument,
     instructions: Annotated[str, typer.Option("--instructions", help="What the summary should keep.")] = "",
+    cancel: Annotated[bool, typer.Option("--cancel", help="Give up the summary that is being made.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Summarise the older part of a session for its model. The log keeps everything."""
     from holdfast.cli import sessions
 
-    await sessions.compact_session(at.target(), session, instructions=instructions, as_json=as_json)
+    if cancel:
+        await sessions.cancel_compaction(at.target(), session, instructions=instructions, as_json=as_json)
+    else:
+        await sessions.compact_session(at.target(), session, instructions=instructions, as_json=as_json)
 
 
 @app.command("pin", epilog=example("sessions pin 3f2a9c1b 'never push'"))

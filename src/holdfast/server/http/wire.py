@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,11 @@ LARGE_BODY_BYTES: Final = 1_000_000
 LARGE_BODIES_BYTES: Final = 400_000_000
 """The memory that all bodies larger than `LARGE_BODY_BYTES` share while they arrive; one body takes up to a quarter of
 it. A client that may send one may send many at once, and a process without memory would end everyone's sessions."""
+
+HALF_CHARACTER: Final = "an escape in it, such as \\ud800 alone, is half of a character."
+
+_WHOLE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 CLOSE_CONNECTION: Final = {"connection": "close"}
 
@@ -126,7 +132,8 @@ def parse(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise ApiError(422, "invalid", f"{error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(422, "json_invalid", f"The body is not JSON: {error}.") from error
+        why = HALF_CHARACTER if _HALF.search(_WHOLE.sub(b"", body)) else f"{error}."
+        raise ApiError(422, "json_invalid", f"The body is not JSON: {why}") from error
     return value
 
 

@@ -1,7 +1,7 @@
 """Sessions: create, list, show, change and delete them."""
 
 from contextlib import aclosing
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from holdfast.commands.isolation import REFUSED
 from holdfast.events.ids import Key, Owner, Position, SessionId, random_id
-from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider, SettingsChanged
-from holdfast.models.credentials import ProviderSecrets, Secrets
-from holdfast.models.own_provider import check_provider
+from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, SettingsChanged
+from holdfast.protocol.provider import OwnProvider
 from holdfast.protocol.session import SeenView, SessionDetail, SessionList, SessionView
 from holdfast.server.chosen_id import ChosenId
 from holdfast.server.errors import Invalid
+from holdfast.server.given_provider import WIRES, provider_given, secrets_given
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
@@ -44,17 +44,15 @@ class ClientToolBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ends_turn: bool = False
 
 
-class ProviderBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProviderBody(OwnProvider, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The session's own provider. Its key is stored separately, never in the log."""
 
     base_url: Annotated[str, Meta(min_length=1, max_length=2_000)]
-    type: Literal["openai", "azure"] = "openai"
+    wire: Annotated[str, Meta(max_length=20, extra_json_schema={"enum": list(WIRES)})] = "chat"
+    """The protocol of the API: chat completions, OpenAI's Responses or Anthropic's Messages."""
     model: Name | None = None
     api_version: Name | None = None
     api_key: Annotated[str, Meta(min_length=1, max_length=10_000)] | None = None
-
-    def __repr__(self) -> str:
-        return f"ProviderBody(base_url={self.base_url!r})"
 
 
 class NewSessionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,10 +133,9 @@ async def create(call: HttpCall) -> Response:
     session_id = SessionId(body.id if body.id is not None else random_id())
     key = Key(call.identity.owner, session_id)
     is_new = await call.operations.create_if_missing(key.owner, options, session_id)
-    if body.provider is not None and body.provider.api_key is not None:
+    if body.provider is not None and (secrets := secrets_given(body.provider)) is not None:
         # After a crash before this the session waits for its key; the same request again brings it.
-        secrets = ProviderSecrets(api_key=body.provider.api_key)
-        await call.service.credentials.put(key, Secrets(providers={body.provider.base_url: secrets}))
+        await call.service.credentials.put(key, secrets)
     view = session_view(await call.operations.session(key))
     return json_response(view, 201 if is_new else 200, {"location": f"/v1/sessions/{session_id}"})
 
@@ -201,21 +198,9 @@ async def _settings(call: HttpCall, body: NewSessionBody, directory: str | None)
     if rules := call.policy.held_rules(granted):
         settings = msgspec.structs.replace(settings, place_rules=rules)
     if body.provider is not None:
-        settings = msgspec.structs.replace(settings, provider=_provider(call, body.provider))
+        call.policy.check_provider()
+        settings = msgspec.structs.replace(settings, provider=provider_given(body.provider))
     return None if settings == SettingsChanged() else settings
-
-
-def _provider(call: HttpCall, body: ProviderBody) -> Provider:
-    call.policy.check_provider()
-    provider = Provider(
-        base_url=body.base_url,
-        type=body.type,
-        model=body.model,
-        api_version=body.api_version,
-        has_secrets=body.api_key is not None,
-    )
-    check_provider(provider)
-    return provider
 
 
 def _client_tool(body: ClientToolBody) -> ClientTool:
