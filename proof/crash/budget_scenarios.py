@@ -54,7 +54,26 @@ def _session(name: str, *, by_companion: bool = False) -> Scenario:
     )
 
 
+async def _delete(client: Client) -> None:
+    """The session is deleted in the middle of a call."""
+    await client.set_budget(DAY)
+    if not client.is_done("delete"):
+        await client.send("m1", "first")
+        await client.turn_shows(1)
+    await client.delete()
+    await client.settle()
+
+
 BUDGET_SCENARIOS = (
+    Scenario(
+        name="budget-deleted",
+        stages=(_delete,),
+        rules=(rule("first", Reply(text="One two hold-for-ever three.")),),
+        says=(),
+        ends={},
+        is_deleted=True,
+        price=PRICE,
+    ),
     replace(
         _session(KEY.session),
         name="budget",

@@ -23,6 +23,7 @@ from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Arrival, Presence
 from holdfast.session.state import State
 from holdfast.store.audit import Actor, audit_entry
+from holdfast.store.budget import Change, Tier, plan
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.keys import KeyRow
@@ -177,6 +178,24 @@ class Client:
                 await self.operations.store.revoke_grant(self.key.owner, grant.place, grant.rule)
 
         await self._once("ungrant held", revoke)
+
+    async def set_budget(self, day: int) -> None:
+        """Set the owner's budget of a day."""
+
+        async def edit() -> None:
+            await self.operations.store.edit_budget(
+                self.key.owner, lambda seen: plan(seen.budget, Change(at=0, to=Tier(day=day)), seen.time)
+            )
+
+        await self._once("set budget", edit)
+
+    async def settle(self) -> None:
+        """Settle what is reserved for calls that nobody will record."""
+
+        async def settle() -> None:
+            await self.operations.store.settle_left()
+
+        await self._once("settle", settle)
 
     async def give_result(self, answer_id: str, content: str) -> None:
         asked = await self.request(ExternalToolRequested)

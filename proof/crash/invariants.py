@@ -524,7 +524,7 @@ def no_money_is_spent_twice(evidence: Evidence) -> Iterator[str]:
     known = sum(entry.cost_microdollars or 0 for entry in evidence.ledger)
     if (calls, cost) != (len(evidence.ledger), known):
         yield f"{calls} calls are charged with {cost}; the ledger has {len(evidence.ledger)} with {known}"
-    if evidence.reserved and evidence.row is not None and evidence.row.status == "idle":
+    if evidence.reserved and (evidence.row is None or evidence.row.status == "idle"):
         yield f"still reserved: {evidence.reserved}"
     cap = evidence.scenario.limits.spend.day
     if cap is not None and evidence.owner_charged > cap:

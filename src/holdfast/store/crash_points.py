@@ -29,6 +29,8 @@ VERBS: Final = (
     "drop_secret",
     "add_key",
     "revoke_key",
+    "edit_budget",
+    "settle_left",
     "audit",
     "trim_audit",
     "end_task",

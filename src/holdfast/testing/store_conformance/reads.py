@@ -33,9 +33,11 @@ from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
+    MANY_MICRODOLLARS,
     OTHER,
     OpenStore,
     asking,
+    call,
     committed,
     create,
     event,
@@ -321,10 +323,13 @@ class ReadConformance:
             await store.audit(DENIED)
             await store.trim_audit(DENIED.at + 1)
             await write_of_tasks(store, lease)
+            await store.edit_budget(KEY.owner, lambda seen: seen.budget)
+            await store.commit(Unit(key=KEY, fence=lease.fence, reserves=call("more", session_cap=MANY_MICRODOLLARS)))
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None
             assert await store.release(lease, seen_tail=row.inbox_tail, how="done")
+            await store.settle_left()
             await store.delete(KEY)
         finally:
             crash_points.install(None)

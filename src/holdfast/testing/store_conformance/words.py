@@ -21,6 +21,7 @@ from holdfast.events.inbox import INBOX_VERSION, Answer, InboxItem, Message, Per
 from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionInfo, SessionStarted
 from holdfast.events.turn import TurnStarted
+from holdfast.store.budget import Ask
 from holdfast.store.clock import Clock
 from holdfast.store.grants import NewGrants
 from holdfast.store.store import (
@@ -136,6 +137,24 @@ def ledger(message: str, *, attempt: int = 1, cost: int | None = 7) -> LedgerEnt
         cache_read_tokens=0,
         cost_microdollars=cost,
         time=9,
+    )
+
+
+MANY_MICRODOLLARS = 1_000_000_000
+
+
+def call(message: str, *, session_cap: int | None = None) -> Ask:
+    """A model call that asks for a dollar."""
+    return Ask(
+        message_id=MessageId(message),
+        attempt=1,
+        turn_id=TURN,
+        model="m",
+        root=KEY.session,
+        input_cost=0,
+        output_rate=1_000_000_000,
+        most_tokens=1_000,
+        session_cap=session_cap,
     )
 
 

@@ -8,7 +8,17 @@ from holdfast.store.tasks import TaskChange
 from holdfast.testing.store_conformance.audit import DENIED
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, notice, task, task_row
-from holdfast.testing.store_conformance.words import KEY, REQUEST, create, hold, request, said, send
+from holdfast.testing.store_conformance.words import (
+    KEY,
+    MANY_MICRODOLLARS,
+    REQUEST,
+    call,
+    create,
+    hold,
+    request,
+    said,
+    send,
+)
 
 
 async def every_write(store: Store) -> AsyncIterator[str]:
@@ -36,8 +46,14 @@ async def every_write(store: Store) -> AsyncIterator[str]:
     yield "commit"
     async for verb in _writes_of_tasks(store):
         yield verb
+    assert await store.edit_budget(KEY.owner, lambda seen: seen.budget)
+    yield "edit_budget"
+    await store.commit(Unit(key=KEY, fence=lease.fence, reserves=call("answer", session_cap=MANY_MICRODOLLARS)))
+    yield "commit"
     assert await store.release(lease, seen_tail=-1, how="handed_over")
     yield "release"
+    assert await store.settle_left() == 1
+    yield "settle_left"
     assert await store.delete(KEY)
     yield "delete"
 
