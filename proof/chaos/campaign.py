@@ -25,6 +25,7 @@ from holdfast.client.server import Server
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.models.server import ModelServer
 from holdfast.server.http.keys import KeyRing
+from holdfast.store.budget import Change, Tier, plan
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
@@ -35,7 +36,7 @@ from proof.chaos.killer import WEIGHTS, Killer
 from proof.chaos.processes import Fleet, Node
 from proof.chaos.replicas import Replicas, Window
 from proof.chaos.talkers import PATIENCE_SECONDS, SCRIPT, Talker
-from proof.chaos.verdict import judge, judge_fairness, judge_nodes
+from proof.chaos.verdict import judge, judge_fairness, judge_nodes, judge_spending
 from proof.crash.trial import Violation
 from proof.valkey_server import Valkey
 
@@ -44,11 +45,19 @@ SERVERS: Final = 2
 AT_ONCE: Final = 40
 """Sessions that talk at the same time; the others take turns with them."""
 
-OWNERS: Final = {"ann": 0.5, "bob": 0.2, "cy": 0.2, "dee": 0.1}
+OWNERS: Final = {"ann": 0.35, "bob": 0.15, "cy": 0.15, "dee": 0.1, "eve": 0.25}
 """Each with a share of the sessions: one has many, and must not take the time of the others."""
 
 PLACED: Final = "dee"
 """The owner whose sessions are bound to one host, and wait while no worker runs on it."""
+
+CAPPED: Final = "eve"
+"""The owner with a budget, which is used up long before the end."""
+
+DAY: Final = 10_000_000
+"""That budget, in microdollars: enough for some hundreds of calls."""
+
+PRICES: Final = '["openai/scripted"]\nmax_output = 1000\nprice = { input = 0, output = 100 }\n'
 
 LEASE_SECONDS: Final = 4.0
 
@@ -119,17 +128,22 @@ class Chaos:
             await migrate(DatabaseAddress(replicas.primary.url()))
             await audit.run(replicas.primary.url(), audit.TRIGGERS)
             keys = await keys_for(replicas.primary.url(), tuple(OWNERS))
+            await limit(replicas.primary.url(), Owner(CAPPED), DAY)
             async with ModelServer(SCRIPT) as model:
                 await self._with(replicas, valkey, self._fleet(replicas, model.url, valkey.url), keys)
             effects = effects_in(self._folder / "effects")
             self.violations += await judge(replicas.primary.url(), self._talkers, effects, self._windows)
-            self.violations += judge_fairness([talker for talker in self._talkers if talker.key.owner != PLACED])
+            self.violations += await judge_spending(replicas.primary.url(), Owner(CAPPED), DAY)
+            own_pace = [talker for talker in self._talkers if talker.key.owner not in (PLACED, CAPPED)]
+            self.violations += judge_fairness(own_pace)
             if self.violations:
                 dumped = await asyncio.to_thread(replicas.primary.run, "pg_dump", "postgres")
                 (self._folder / "dump.sql").write_text(dumped)
 
     def _fleet(self, replicas: Replicas, model_url: str, redis: str) -> Fleet:
         shared = {"HOLDFAST_SHARED_DIRECTORIES": str(self._directory("shared"))}
+        (self._folder / "models.toml").write_text(PRICES, encoding="utf-8")
+        shared["HOLDFAST_MODELS"] = str(self._folder / "models.toml")
         settings = {**SETTINGS, **shared, **({node.DEFECT: self._defect} if self._defect else {})}
         database = replicas.primary.url()
         return Fleet(self._folder, database=database, model_url=model_url, redis=redis, settings=settings)
@@ -241,6 +255,15 @@ async def keys_for(url: str, owners: Sequence[str]) -> dict[str, str]:
     try:
         ring = KeyRing(store, SystemClock())
         return {owner: (await ring.create(name=owner, role="admin", owner=owner)).key for owner in owners}
+    finally:
+        await store.close()
+
+
+async def limit(url: str, owner: Owner, day: int) -> None:
+    """Give the owner a budget."""
+    store = await PostgresStore.open(url, node="keys")
+    try:
+        await store.edit_budget(owner, lambda seen: plan(seen.budget, Change(at=0, to=Tier(day=day)), seen.time))
     finally:
         await store.close()
 

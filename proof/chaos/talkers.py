@@ -178,6 +178,7 @@ class Talker:
     # Reading
 
     async def _follow(self, message_id: str, *, stops: bool) -> None:
+        is_refused = False
         session = self._at(self._chance.choice(self._doors))
         stream = session.stream(self._cursor, patience_seconds=PATIENCE_SECONDS)
         async with asyncio.TaskGroup() as asking, aclosing(stream.follow()) as readings:
@@ -199,9 +200,12 @@ class Talker:
                         asking.create_task(self._decide(request_id))
                     case TurnEnded(turn_id=ended, reason=reason) if ended == self._turn_of(message_id):
                         self._tally[f"turns {reason}"] += 1
+                        is_refused = reason == "error"
                         break
                     case _:
                         pass
+        if is_refused:  # Its owner's budget is used up: it asks again, but not all the time.
+            await asyncio.sleep(self._chance.uniform(1, 3))
 
     def _turn_of(self, message_id: str) -> TurnId | None:
         _, turn_id = self._turn_ids.get(message_id, (0.0, None))

@@ -8,8 +8,10 @@ from typing import Final
 import msgspec
 
 from holdfast.events import request
+from holdfast.events.ids import Owner
 from holdfast.events.message import UserMessage
 from holdfast.events.tool import ToolAttempted
+from holdfast.store.postgres.store import PostgresStore
 from proof.chaos import audit
 from proof.chaos.effects import Effect
 from proof.chaos.processes import Node
@@ -61,6 +63,25 @@ async def judge(
         found += [Violation("accepted_means_committed", text) for text in _accepted(talker, kept, windows)]
         found += [Violation("answers_count_once", text) for text in _answers(talker, kept)]
     return found
+
+
+async def judge_spending(url: str, owner: Owner, day: int) -> list[Violation]:
+    """An owner's sessions together kept within their budget of a day, and used it; nothing stays reserved."""
+    store = await PostgresStore.open(url, node="judge")
+    try:
+        await store.settle_left()
+        rows = await store.spending(0, 1 << 30, owner=owner)
+        left = await audit.ask(url, "SELECT owner, session, message_id FROM holdfast.reservation")
+    finally:
+        await store.close()
+    charged: Counter[int] = Counter()
+    for row in rows:
+        charged[row.day] += row.charged
+    found = [f"{owner} was charged {most} on one day, of {day}" for most in charged.values() if most > day]
+    if max(charged.values(), default=0) < day // 2:
+        found.append(f"the budget of {owner} was never used: {dict(charged)} of {day}")
+    found += [f"still reserved: {row}" for row in left]
+    return [Violation("no_money_is_spent_twice", text) for text in found]
 
 
 def judge_fairness(talkers: Sequence[Talker]) -> list[Violation]:
