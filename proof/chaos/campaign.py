@@ -54,8 +54,8 @@ PLACED: Final = "dee"
 CAPPED: Final = "eve"
 """The owner with a budget, which is used up long before the end."""
 
-DAY: Final = 10_000_000
-"""That budget, in microdollars: enough for some hundreds of calls."""
+DAY: Final = 2_000_000
+"""That budget, in microdollars: enough for the first minute."""
 
 PRICES: Final = '["openai/scripted"]\nmax_output = 1000\nprice = { input = 0, output = 100 }\n'
 
