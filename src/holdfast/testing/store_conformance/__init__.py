@@ -23,6 +23,7 @@ from holdfast.testing.store_conformance.searches import SearchConformance
 from holdfast.testing.store_conformance.secrets import SecretConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
 from holdfast.testing.store_conformance.upgrades import UpgradeConformance
+from holdfast.testing.store_conformance.webhooks import WebhookConformance
 from holdfast.testing.store_conformance.words import AgeTasks, InsertItem, LoseClaim, OpenStore
 
 __all__ = ["AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
@@ -44,6 +45,7 @@ class StoreConformance(
     KeyConformance,
     AnnotationConformance,
     UpgradeConformance,
+    WebhookConformance,
 ):
     """All parts of the suite."""
 

@@ -29,6 +29,7 @@ from holdfast.store.store import (
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
+from holdfast.testing.store_conformance.webhooks import write_of_webhooks
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
@@ -318,6 +319,7 @@ class ReadConformance:
             await store.add_key(LAPTOP)
             await store.revoke_key(LAPTOP.key_id)
             await write_of_tasks(store, lease)
+            await write_of_webhooks(store)
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None
