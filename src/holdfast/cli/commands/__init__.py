@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "cluster": ("cluster", "See which processes work on a database, and what waits."),
     "keys": ("keys", "Make, list and revoke API keys for `holdfast serve`."),
     "permissions": ("permissions", "List and revoke permissions granted for always."),
+    "webhooks": ("webhooks", "Send events to URLs, and see what was delivered."),
 }
 """The file that declares each command, and the first sentence of its help."""
 

@@ -33,6 +33,7 @@ from holdfast.server.http.routes import (
     sessions,
     stops,
     tasks,
+    webhooks,
 )
 from holdfast.server.http.service import HttpService
 
@@ -59,6 +60,7 @@ ROUTE_MODULES: Final = (
     overview,
     models,
     identity,
+    webhooks,
 )
 """Paths are matched in this order: the most frequent requests, and those that people wait for, come first."""
 

@@ -22,6 +22,7 @@ from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.message_options import Tier
 from holdfast.server.operations import Operations
 from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.operations.webhooks import WebhookOperations
 from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
 from holdfast.store.clock import Clock
@@ -69,6 +70,7 @@ class HttpService:
         *,
         operations: Operations,
         tasks: TaskOperations,
+        webhooks: WebhookOperations,
         live: Live,
         clock: Clock,
         bounds: Bounds,
@@ -84,6 +86,7 @@ class HttpService:
     ) -> None:
         self.operations = operations
         self.tasks = tasks
+        self.webhooks = webhooks
         self.live = live
         self.clock = clock
         self.bounds = bounds
