@@ -19,6 +19,7 @@ from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash import postgres_evidence, postgres_trials
 from proof.crash.journal import Affected, AnyEntry, Begun, Died, path_of, read
 from proof.crash.kept_session import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
+from proof.crash.receiver import Received, received
 from proof.crash.scenario import Scenario
 from proof.crash.trial import Trial
 
@@ -38,6 +39,8 @@ class Evidence(Kept, frozen=True, kw_only=True):
     """The processes of the trial."""
     frozen: frozenset[int] = frozenset()
     """The frozen processes among them."""
+    received: tuple[Received, ...] = ()
+    """The requests that the receiver of its webhook got."""
     records: int = 0
     """Commands with any record. A key that was taken only to prevent a start has none."""
 
@@ -81,6 +84,7 @@ def _evidence(scenario: Scenario, trial: Trial, folder: Path, first: Key, kept: 
         ),
         lines=_lines(folder / "work"),
         alive=running_commands(folder),
+        received=received(folder),
         records=sum(bool(asked and asked.command) for asked in _asked(folder)),
         **msgspec.structs.asdict(kept),
     )

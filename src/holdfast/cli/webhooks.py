@@ -50,8 +50,8 @@ async def create_webhook(
 async def change_webhook(
     target: Target,
     wanted: str,
-    *,
     url: str | None,
+    *,
     events: Sequence[str] | None,
     description: str | None,
     active: bool | None,

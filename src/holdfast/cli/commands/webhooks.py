@@ -35,7 +35,7 @@ async def list_webhooks(at: TargetOptions, *, as_json: JsonOption = False) -> No
 async def create_webhook(
     at: TargetOptions,
     *,
-    url: Annotated[str, typer.Argument(metavar="URL", help="The receiver, with https.")],
+    receiver: Annotated[str, typer.Argument(metavar="RECEIVER", help="The URL that gets the events, with https.")],
     events: EventOption = None,
     description: DescriptionOption = None,
     as_json: JsonOption = False,
@@ -43,7 +43,7 @@ async def create_webhook(
     """Have events sent to a URL. Its secret goes to stdout, and is not shown again."""
     from holdfast.cli import webhooks
 
-    await webhooks.create_webhook(at.target(), url, events=events, description=description or "", as_json=as_json)
+    await webhooks.create_webhook(at.target(), receiver, events=events, description=description or "", as_json=as_json)
 
 
 @app.command("change", epilog=example("webhooks change 3f2a9c1b --pause"))
@@ -52,7 +52,7 @@ async def change_webhook(
     at: TargetOptions,
     *,
     webhook: IdArgument,
-    url: Annotated[str | None, typer.Option("--to", metavar="URL", help="Another receiver.")] = None,
+    receiver: Annotated[str | None, typer.Option("--to", metavar="RECEIVER", help="Another URL.")] = None,
     events: EventOption = None,
     description: DescriptionOption = None,
     active: Annotated[
@@ -62,7 +62,9 @@ async def change_webhook(
     """Change a webhook. What is pending is attempted at once."""
     from holdfast.cli import webhooks
 
-    await webhooks.change_webhook(at.target(), webhook, url=url, events=events, description=description, active=active)
+    await webhooks.change_webhook(
+        at.target(), webhook, url=receiver, events=events, description=description, active=active
+    )
 
 
 @app.command("delete", epilog=example("webhooks delete 3f2a9c1b"))
