@@ -20,8 +20,9 @@ from holdfast.events.turn import TurnEnded
 from holdfast.events.webhook import REPORTED_EVENTS
 from holdfast.protocol.webhook import WebhookWithSecret
 from holdfast.server.operations.webhooks import WebhookOperations
+from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Committed, Lease, Unit
+from holdfast.store.store import Committed, Lease, Store, Unit
 from holdfast.store.webhooks import GIVE_UP_MS, LONGEST_WAIT_MS
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.words import KEY, OTHER, event, running
@@ -40,22 +41,31 @@ LOCAL = ReceiverRules(["127.0.0.1"])
 class World:
     """A database with a manual clock, and processes that deliver from it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
+        """`url`: of a database on PostgreSQL; without it, the database is a file."""
+        self._url = url
         self.clock = ManualClock()
         self._database = folder / "holdfast.db"
-        self._stores: list[SqliteStore] = []
+        self._stores: list[Store] = []
         self._deliverers: list[Deliverer] = []
         self._number = 0
 
-    async def open(self) -> SqliteStore:
-        self._stores.append(await SqliteStore.open(self._database, node="here", clock=self.clock))
+    async def open(self) -> Store:
+        """Another process. Nothing renews its leases, so they last for the whole test."""
+        self._stores.append(await self._open())
+        await self._stores[-1].renew(ttl_seconds=HOUR)
         return self._stores[-1]
 
+    async def _open(self) -> Store:
+        if self._url:
+            return await PostgresStore.open(self._url, node="here", clock=self.clock)
+        return await SqliteStore.open(self._database, node="here", clock=self.clock)
+
     @property
-    def store(self) -> SqliteStore:
+    def store(self) -> Store:
         return self._stores[0]
 
-    def deliverer(self, store: SqliteStore | None = None, *, attempt_seconds: float = 10.0) -> Deliverer:
+    def deliverer(self, store: Store | None = None, *, attempt_seconds: float = 10.0) -> Deliverer:
         receivers = HttpReceivers(LOCAL, attempt_seconds=attempt_seconds)
         chance = random.Random(7).random
         made = Deliverer(
@@ -106,6 +116,14 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     world = World(tmp_path)
+    await world.open()
+    yield world
+    await world.close()
+
+
+@pytest.fixture
+async def postgres_world(tmp_path: Path, postgres_url: str) -> AsyncIterator[World]:
+    world = World(tmp_path, postgres_url)
     await world.open()
     yield world
     await world.close()
@@ -283,6 +301,14 @@ async def test_redirects_are_not_followed(world: World) -> None:
 
 
 async def test_a_process_that_dies_in_an_attempt_is_followed_by_another_that_makes_it_again(world: World) -> None:
+    await die_in_an_attempt(world)
+
+
+async def test_another_process_follows_a_dead_one_on_postgresql_too(postgres_world: World) -> None:
+    await die_in_an_attempt(postgres_world)
+
+
+async def die_in_an_attempt(world: World) -> None:
     async with Receiver() as receiver:
         receiver.is_open.clear()
         webhook = await world.webhook(receiver)
@@ -304,6 +330,14 @@ async def test_a_process_that_dies_in_an_attempt_is_followed_by_another_that_mak
 
 
 async def test_many_processes_deliver_each_event_once_and_in_order(world: World) -> None:
+    await deliver_by_many(world)
+
+
+async def test_many_processes_deliver_each_event_once_and_in_order_on_postgresql(postgres_world: World) -> None:
+    await deliver_by_many(postgres_world)
+
+
+async def deliver_by_many(world: World) -> None:
     async with Receiver() as receiver:
         webhook = await world.webhook(receiver)
         sessions = [Key(KEY.owner, SessionId(f"s{number}")) for number in range(4)]
@@ -350,6 +384,7 @@ async def test_an_event_that_can_not_be_read_holds_up_its_session_for_a_day_only
     async with Receiver() as receiver:
         webhook = await world.webhook(receiver)
         names = await world.end_turns(await running(world.store), 2)
+        assert isinstance(world.store, SqliteStore)
         await damage(world.store, names[0])
         deliverer = world.deliverer()
         await world.deliver(deliverer)
