@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
 PURE = {"events", "shell_grammar"}
-SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "observability"}
+SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "webhooks", "observability"}
 RUNTIME = SEAMS | {"protocol", "turns", "workers", "server"}
 ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
 
@@ -32,6 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": PURE | {"store", "commands", "tasks"},
     "commands": PURE,
     "tasks": PURE | {"session", "store", "live", "commands"},
+    # The sealer is chosen by the root: here it is only a type.
+    "webhooks": PURE | {"store", "protocol", "models.sealer"},
     "observability": PURE | {"store", "models", "version"},
     "turns": SEAMS | {"large_work"},
     "workers": SEAMS | {"turns"},
@@ -40,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": {"events", "store", "models"},
     # Only files, which the server reads as such.
     "web": set(),
-    "config": {"events.ids", "session.bounds", "models.providers", "models.stated_facts"},
+    "config": {"events.ids", "session.bounds", "models.providers", "models.stated_facts", "webhooks.addresses"},
     # A program that uses a server has nothing of it in itself: what both know is what goes between them.
     "client": PURE | {"live", "protocol", "config", "version"},
     "app": RUNTIME | ROOT,

@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.inbox import Item, TaskNews
-from holdfast.store.crash_points import COMMAND_VERBS, ONLY_POSTGRESQL, VERBS
+from holdfast.store.crash_points import COMMAND_VERBS, ONLY_POSTGRESQL, RECEIVER_VERBS, VERBS
 from proof.crash import postgres_trials
 from proof.crash.defects import BY_NAME as PLANTABLE
 from proof.crash.defects import DEFECTS, Defect
@@ -186,7 +186,7 @@ def unvisited(points: set[str], database: Database) -> list[str]:
     verbs that record the outcome of tasks also put their news."""
     missing = [
         f"{verb}:{side}"
-        for verb in (*VERBS, *COMMAND_VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))
+        for verb in (*VERBS, *COMMAND_VERBS, *RECEIVER_VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))
         for side in ("before", "after")
         if not any(point.startswith(f"{verb}:") and point.endswith(f":{side}") for point in points)
     ]

@@ -10,12 +10,13 @@ from pathlib import Path
 from holdfast.events import message, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, MessageId, Position, RequestId, TurnId
+from holdfast.events.ids import EventId, Key, MessageId, Position, RequestId, SessionId, TurnId
 from holdfast.events.inbox import InboxItem, TaskNews
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.role import RoleBounds
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.task import TaskNotified
+from holdfast.events.webhook import REPORTED_EVENTS, TEST_EVENT, reported_types
 from holdfast.live.live import Delta
 from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
@@ -29,6 +30,8 @@ from holdfast.store.errors import StoreUnavailable
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Cursor
 from holdfast.store.tasks import TaskRow
+from holdfast.store.webhooks import WebhookChange, WebhookDelivery, WebhookRow
+from proof.crash import receiver
 from proof.crash.journal import Acknowledged, AnyEntry, Journal, Opened, Read, Shown, Unanswered
 
 SECRET_KEY = "key:campaign"
@@ -39,6 +42,7 @@ CAMPAIGN = Actor(kind="program", id="campaign")
 
 TRIMMED_AT = 0
 """When the entries of the audit log were written that are trimmed again."""
+WEBHOOK = "hook"
 
 LOOK_SECONDS = 0.003
 """Between two looks at whether the session has come to rest."""
@@ -439,6 +443,64 @@ class Client:
     def passed(self, part: str) -> bool:
         """Whether this process passed a crash point whose name contains this part."""
         return any(part in point for point in self._points)
+
+    # Webhooks
+
+    async def register_webhook(self) -> None:
+        """Register a webhook, change it, and delete another one."""
+        store, owner = self.operations.store, self.key.owner
+
+        async def register(webhook_id: str) -> None:
+            if await store.webhook(webhook_id) is None:
+                row = WebhookRow(
+                    webhook_id=webhook_id,
+                    owner=owner,
+                    url=receiver.url_of(self._work.parent),
+                    events=REPORTED_EVENTS,
+                    types=reported_types(REPORTED_EVENTS),
+                    created_at=1,
+                    secret=receiver.SECRET,
+                )
+                await store.add_webhook(row, limit=None)
+
+        await self._once("other webhook", lambda: register("other"))
+        await self._once("delete webhook", lambda: store.delete_webhook(owner, "other"))
+        await self._once("webhook", lambda: register(WEBHOOK))
+        change = WebhookChange(description="of a campaign")
+        await self._once("change webhook", lambda: store.change_webhook(owner, WEBHOOK, change))
+
+    async def test_webhook(self) -> None:
+        test = WebhookDelivery(
+            webhook_id=WEBHOOK,
+            event_id=EventId("test"),
+            key=Key(self.key.owner, SessionId("")),
+            position=Position(0),
+            event_type=TEST_EVENT,
+            time=1,
+            is_single=True,
+        )
+
+        async def send() -> None:
+            if await self.operations.store.delivery(self.key.owner, WEBHOOK, test.event_id) is None:
+                await self.operations.store.test_webhook(test, limit=1)
+
+        await self._once("test webhook", send)
+
+    async def events_are_delivered(self) -> None:
+        async def are_delivered() -> bool:
+            return (await self.operations.store.webhook_backlog(WEBHOOK)).pending == 0
+
+        await self._look_until(are_delivered)
+
+    async def send_event_again(self) -> None:
+        first = next(event.id for event in self.events if isinstance(event.body, turn.TurnEnded))
+        store = self.operations.store
+        await self._once("resend event", lambda: store.send_again(self.key.owner, WEBHOOK, first))
+
+    async def drop_webhook(self) -> None:
+        """Drop the records of the deliveries, which have ended."""
+        store = self.operations.store
+        await self._once("drop deliveries", lambda: store.drop_old_deliveries(1 << 52))
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait until the events read so far satisfy the condition."""

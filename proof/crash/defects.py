@@ -55,7 +55,7 @@ from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 from holdfast.workers import session_run
-from proof.crash import budget_defects, compaction_defects, crowd_defects, postgres_defects
+from proof.crash import budget_defects, compaction_defects, crowd_defects, postgres_defects, webhook_defects
 from proof.crash.plant import altered
 from proof.crash.plant import replace as _replace
 from proof.crash.trial import Database, Kind
@@ -807,6 +807,25 @@ DEFECTS: tuple[Defect, ...] = (
         plant=budget_defects.settle_twice,
         scenarios=("budget",),
         kinds=("calm",),
+    ),
+    Defect(
+        name="a delivery is recorded before its request",
+        plant=webhook_defects.record_before_the_request,
+        scenarios=("webhook",),
+        near="post_event",
+    ),
+    Defect(
+        name="an event overtakes the one before it",
+        plant=webhook_defects.overtake,
+        scenarios=("webhook",),
+        near="claim_deliveries",
+    ),
+    Defect(
+        name="an event is put into the outbox after its commit",
+        plant=webhook_defects.report_after_the_commit,
+        scenarios=("webhook",),
+        near="commit:",
+        databases=("sqlite",),
     ),
     Defect(
         name="nothing is compacted",

@@ -29,6 +29,7 @@ from proof.crash.kept_session import (
     read_again,
     read_whole,
 )
+from proof.crash.receiver import Received, received
 from proof.crash.scenario import Scenario
 from proof.crash.trial import Trial
 
@@ -51,6 +52,8 @@ class Evidence(Kept, frozen=True, kw_only=True):
     """The processes of the trial."""
     frozen: frozenset[int] = frozenset()
     """The frozen processes among them."""
+    received: tuple[Received, ...] = ()
+    """The requests that the receiver of its webhook got."""
     records: int = 0
     """Commands with any record. A key that was taken only to prevent a start has none."""
 
@@ -94,6 +97,7 @@ def _evidence(scenario: Scenario, trial: Trial, folder: Path, first: Key, kept: 
         ),
         lines=_lines(folder / "work"),
         alive=running_commands(folder),
+        received=received(folder),
         records=sum(bool(asked and asked.command) for asked in _asked(folder)),
         **msgspec.structs.asdict(kept),
     )

@@ -14,6 +14,7 @@ from holdfast.events.event import RECORDS, Event, type_of
 from holdfast.events.ids import MessageId, Position
 from holdfast.events.message import AssistantMessage, ToolCallBlock
 from holdfast.events.session import SessionError
+from holdfast.events.webhook import report_of
 from holdfast.live.live import Delta
 from holdfast.session import fold as folding
 from holdfast.session.history import context
@@ -797,6 +798,21 @@ def only_news_wakes_a_session(evidence: Evidence) -> Iterator[str]:
             yield f"at {one.position} a turn was started for nothing"
 
 
+def webhooks_report_every_event_in_order(evidence: Evidence) -> Iterator[str]:
+    """A receiver that drops repeats by their ids gets every event of the log that is reported, once and in order; each
+    request is signed, and every attempt at an event has the same body."""
+    if not evidence.scenario.has_webhook:
+        return
+    told = [event.id for event in evidence.events if report_of(evidence.scenario.key.session, event, ()) is not None]
+    taken = [found.id for found in evidence.received if found.is_accepted and found.session]
+    if list(dict.fromkeys(taken)) != told:
+        yield f"the log has {told}, the receiver {taken}"
+    if len({(found.id, found.digest) for found in evidence.received}) > len({found.id for found in evidence.received}):
+        yield "an event arrived with two bodies"
+    if not all(found.is_verified for found in evidence.received):
+        yield "a request was not signed"
+
+
 INVARIANTS: tuple[Invariant, ...] = (
     accepted_means_committed,
     lasting_permissions_come_and_go_with_their_writes,
@@ -834,5 +850,6 @@ INVARIANTS: tuple[Invariant, ...] = (
     only_news_wakes_a_session,
     slots_are_never_exceeded,
     sessions_run_where_they_can,
+    webhooks_report_every_event_in_order,
     nothing_fails_by_itself,
 )

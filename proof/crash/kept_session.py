@@ -16,7 +16,16 @@ from holdfast.store.budget import Reserved, Spending
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
 
-LEFT_OF_A_SESSION: Final = ("event", "segment", "inbox", "request", "snapshot", "attachment", "annotation")
+LEFT_OF_A_SESSION: Final = (
+    "event",
+    "segment",
+    "inbox",
+    "request",
+    "snapshot",
+    "attachment",
+    "annotation",
+    "webhook_delivery",
+)
 """The tables that a deleted session must not have a row in."""
 
 CUTS: Final = 8

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from proof.crash import invariants, postgres_trials, victim
+from proof.crash import invariants, postgres_trials, receiver, victim
 from proof.crash import supervisor as supervising
 from proof.crash.evidence import collect_all
 from proof.crash.journal import Died, Ended, Journal, Passed, read
@@ -65,6 +65,8 @@ class Playing:
     def play(self) -> None:
         if self.scenario.has_commands:
             supervising.begin(self.folder)
+        if self.scenario.has_webhook:
+            receiver.begin(self.folder)
         for stage in range(len(self.scenario.stages)):
             self._stage = stage
             supervising.mark_stage(self.folder, stage, rests=self.scenario.rests)
@@ -222,6 +224,7 @@ def run(trial: Trial, scratch: Path, *, keeps: bool = False, url: str = "") -> R
         return _result(playing)
     finally:
         supervising.end(folder)
+        receiver.end(folder)
         if not keeps:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -57,6 +57,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     reported."""
     runs: dict[str, tuple[int, ...]] = {}
     """Its commands, by the name of the file that each leaves a line in: how often it may have run."""
+    has_webhook: bool = False
+    """Its owner has a webhook, whose receiver is a process of its own."""
     rests: bool = False
     """All commands end between its stages, when no process looks after them."""
     retention_seconds: float = 86_400.0

@@ -26,6 +26,7 @@ from proof.crash.crowd_scenarios import CROWD_SCENARIOS
 from proof.crash.scenario import COMPLETED, DONE, M1, M1_M2, USAGE, Scenario, rule, says
 from proof.crash.stage import HOLD_FOR_THE_STOP
 from proof.crash.task_scenarios import TASK_SCENARIOS
+from proof.crash.webhook_scenarios import WEBHOOK_SCENARIOS
 
 # The programs
 
@@ -615,6 +616,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *CROWD_SCENARIOS,
     *COMPACTION_SCENARIOS,
     *BUDGET_SCENARIOS,
+    *WEBHOOK_SCENARIOS,
 )
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -35,6 +35,7 @@ from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.session.bounds import Bounds
 from holdfast.store import crash_points
+from holdfast.store import webhooks as webhook_rules
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres import connections, liveness
 from holdfast.store.postgres import leases as postgres_leases
@@ -52,9 +53,14 @@ from holdfast.tasks.shell import Shell
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import ToolContext
 from holdfast.turns import load
+from holdfast.webhooks import deliverer
+from holdfast.webhooks.addresses import ReceiverRules
+from holdfast.webhooks.deliverer import Deliverer
+from holdfast.webhooks.receivers import HttpReceivers
+from holdfast.webhooks.secrets import WebhookSecrets
 from holdfast.workers.pace import Pace
 from holdfast.workers.worker import Worker
-from proof.crash import defects, postgres_trials
+from proof.crash import defects, postgres_trials, receiver
 from proof.crash import plant as planting
 from proof.crash.budget_scenarios import LONGEST
 from proof.crash.client import LOOK_SECONDS, SECRET_KEY, Client
@@ -244,6 +250,8 @@ async def _play(part: Part, journal: Journal) -> None:
         running.push_async_callback(store.close)
         shell = await _shell(part, store, live, clients, running) if part.scenario.has_commands else None
         await running.enter_async_context(_worker(part, store, live, clients, shell, journal))
+        if part.scenario.has_webhook:
+            await running.enter_async_context(_deliverer(store))
         for client in clients.values():
             running.push_async_callback(client.leave)
         await _play_all(part, store, clients)
@@ -351,6 +359,14 @@ async def _shell(
     for client in clients.values():
         client.tasks = TaskOperations(store, live, desk)
     return Shell(commands, desk, isolation=Unconfined(), limits=Limits(), look=keeper.look)
+
+
+def _deliverer(store: Store) -> Deliverer:
+    """Attempts deliveries soon after they failed."""
+    webhook_rules.FIRST_WAIT_MS, webhook_rules.LONGEST_WAIT_MS = 10, 40  # type: ignore[misc]
+    deliverer.LOOK_EVERY_SECONDS = 0.01  # type: ignore[misc]
+    receivers = HttpReceivers(ReceiverRules(["127.0.0.1"]), attempt_seconds=receiver.ATTEMPT_SECONDS)
+    return Deliverer(store, SystemClock(), lambda: receivers, WebhookSecrets(), agent="campaign")
 
 
 class Stuck(Exception):

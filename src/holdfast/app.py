@@ -44,10 +44,12 @@ from holdfast.protocol.provider import OwnProvider
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
 from holdfast.server.embedded.session import Session
+from holdfast.server.embedded.webhooks import OwnWebhooks
 from holdfast.server.given_provider import provider_given, secrets_given
 from holdfast.server.operations import Operations, SessionOptions
 from holdfast.server.operations.session_access import provider_in
 from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.operations.webhooks import WebhookOperations
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
 from holdfast.server.views.usage import usage_view
@@ -70,6 +72,9 @@ from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
+from holdfast.webhooks.addresses import ReceiverRules
+from holdfast.webhooks.deliverer import Deliverer, Receivers
+from holdfast.webhooks.secrets import WebhookSecrets
 from holdfast.workers.pace import Pace
 from holdfast.workers.worker import Worker
 
@@ -128,6 +133,8 @@ class Runtime(Home):
         self._user_directories = UserDirectories(self.config.user_directories)
         self._keeper: TaskKeeper | None = None
         self._tasks: TaskOperations | None = None
+        self._webhooks: WebhookOperations | None = None
+        self._deliverer: Deliverer | None = None
         self._shell: Shell | None = None
         self._node = self.config.node or platform.node() or "localhost"
         self.observer = Observer(
@@ -179,9 +186,12 @@ class Runtime(Home):
             actor=local_actor(self.config, self._role),
         )
         self._worker = self._new_worker(store, shell)
+        secrets = WebhookSecrets(sealer)
+        self._webhooks = self._new_webhooks(store, secrets)
         if self._work:
             await self._worker.__aenter__()
             await self._keep_tasks(shell)
+            await self._deliver_webhooks(store, secrets)
         else:
             self._hearing = asyncio.create_task(self._hear_others(store))
         return self
@@ -199,6 +209,8 @@ class Runtime(Home):
             await self._worker.stop(grace_seconds=grace_seconds)
         if self._keeper is not None:
             await self._keeper.stop()
+        if self._deliverer is not None:
+            await self._deliverer.stop(grace_seconds=grace_seconds)
         if self._hearing is not None:
             self._hearing.cancel()
             await asyncio.gather(self._hearing, return_exceptions=True)
@@ -226,6 +238,8 @@ class Runtime(Home):
             await self._worker.stop(grace_seconds=0)
         if self._keeper is not None:
             await self._keeper.stop()
+        if self._deliverer is not None:
+            await self._deliverer.stop()
         self._live.others_wrote()
 
     @property
@@ -240,6 +254,18 @@ class Runtime(Home):
         if self._tasks is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._tasks
+
+    @property
+    def webhook_operations(self) -> WebhookOperations:
+        """Operations on the webhooks of all owners."""
+        if self._webhooks is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._webhooks
+
+    @property
+    def webhooks(self) -> OwnWebhooks:
+        """The owner's webhooks, which get the events of all sessions."""
+        return OwnWebhooks(self.webhook_operations, self.owner)
 
     @property
     def shell(self) -> Shell:
@@ -441,6 +467,27 @@ class Runtime(Home):
         keeper = TaskKeeper(self.store, shell.commands, shell.desk, self._live, self._clock, care)
         shell.look = keeper.look
         self._keeper = await keeper.__aenter__()
+
+    def _new_webhooks(self, store: Store, secrets: WebhookSecrets) -> WebhookOperations:
+        return WebhookOperations(
+            store,
+            self._clock,
+            secrets=secrets,
+            rules=ReceiverRules(self.config.webhook_hosts),
+            limit=self.config.max_webhooks_per_owner or None,
+            is_on=self.config.webhooks == "on",
+        )
+
+    async def _deliver_webhooks(self, store: Store, secrets: WebhookSecrets) -> None:
+        if self.config.webhooks == "off":
+            return
+        deliverer = Deliverer(store, self._clock, self._receivers, secrets, agent=f"holdfast/{__version__}")
+        self._deliverer = await deliverer.__aenter__()
+
+    def _receivers(self) -> Receivers:
+        from holdfast.webhooks.receivers import HttpReceivers  # deferred: importing HTTP is slow
+
+        return HttpReceivers(ReceiverRules(self.config.webhook_hosts))
 
     def _secrets(self) -> Iterable[str]:
         """Values that are removed from tool results."""

@@ -23,6 +23,7 @@ from holdfast.events.ids import LOCAL_OWNER
 from holdfast.models.providers import POSSIBLE, KeyedModel, keyed_model
 from holdfast.models.stated_facts import BadFacts, StatedFacts, read_stated_facts
 from holdfast.session.bounds import Bounds
+from holdfast.webhooks.addresses import is_receiver
 
 PREFIX: Final = "HOLDFAST_"
 
@@ -211,6 +212,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Tools that sessions of the role `user` may use; none: all, but commands only in a sandbox."""
     user_rules: tuple[str, ...] = ("read", "write", "custom-tool")
     """Rules that `user` keys may grant in advance. Without a pattern they cover only the working directory."""
+    webhooks: Switch = "on"
+    """`off`: owners can't register webhooks, and this process sends nothing to any."""
+    webhook_hosts: tuple[str, ...] = ()
+    """Private receivers that webhooks may reach, also without https: names, addresses, networks (`10.1.0.0/16`)."""
+    max_webhooks_per_owner: int = 10
+    """Webhooks that one owner may have; one more is refused. 0: no limit."""
     drain_seconds: float = 5.0
     """How long a stopping process lets its sessions finish their step before it hands them over."""
     max_body_bytes: int = 1_000_000
@@ -433,6 +440,14 @@ def _read_user_folders(given: Given, environ: Mapping[str, str]) -> tuple[str, .
             raise given.refused("not a list of folders", allowed="/srv/work/{owner}, or shared:/srv/team for all")
         folders.append(f"{shared}{path}")
     return tuple(folders)
+
+
+def _read_receivers(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
+    receivers = _read_list(given, environ)
+    if not all(map(is_receiver, receivers)):
+        allowed = "names, addresses or networks (hooks.internal, 10.0.0.7, 10.1.0.0/16), with commas between them"
+        raise given.refused("not a list of receivers", allowed=allowed)
+    return receivers
 
 
 def _read_origins(given: Given, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -772,6 +787,7 @@ MAY_BE_ZERO: Final = frozenset(
         "max_turns_in_flight_per_owner",
         "max_sessions_per_owner",
         "max_bytes_per_owner",
+        "max_webhooks_per_owner",
         "replay_seconds",
         "jwt_leeway_seconds",
         "audit_days",
@@ -853,6 +869,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="user_models", option=None, default="", read=_read_list),
     Setting(name="user_tools", option=None, default="", read=_read_list),
     Setting(name="user_rules", option=None, default="read,write,custom-tool", read=_read_list),
+    Setting(name="webhooks", option=None, default="on", read=_one_of(get_args(Switch))),
+    Setting(name="webhook_hosts", option=None, default="", read=_read_receivers),
     Setting(
         name="metrics_host",
         option=None,

@@ -56,6 +56,10 @@ KNOWN: dict[Database, dict[str, tuple[str, ...]]] = {
         "the end of a task and its news are two transactions": ("task-idle", "kill@0/end_task:failed:after#1"),
         "a second keeper tells the end of a task again": ("task-idle", "pair@0/"),
         "each attempt starts a command of its own": ("task-flip", "kill@0/commit:holdfast.tool_attempt:after#1"),
+        "an event is put into the outbox after its commit": (
+            "webhook",
+            "kill@0/commit:permission.requested:after#1",
+        ),
     },
     "postgresql": {
         "commits are not fenced": (

@@ -57,6 +57,22 @@ def where(evidence: Evidence, kind: type[Body], occurrence: int = 1) -> int:
     return found[occurrence - 1]
 
 
+def receive_one_event_less(evidence: Evidence) -> Evidence:
+    last = evidence.received[-1].id
+    left = tuple(found for found in evidence.received if found.id != last)
+    return msgspec.structs.replace(evidence, received=left)
+
+
+def receive_in_another_order(evidence: Evidence) -> Evidence:
+    return msgspec.structs.replace(evidence, received=tuple(reversed(evidence.received)))
+
+
+def receive_with(evidence: Evidence, **more: Any) -> Evidence:
+    """A repeat of the first request, with a difference."""
+    repeated = msgspec.structs.replace(evidence.received[0], **more)
+    return msgspec.structs.replace(evidence, received=(*evidence.received, repeated))
+
+
 def with_outcome(evidence: Evidence, kind: type[Message | Stop], outcome: str) -> Evidence:
     def changed(item: InboxItem) -> InboxItem:
         return msgspec.structs.replace(item, outcome=outcome) if isinstance(item.item, kind) else item
@@ -266,6 +282,10 @@ def of_tasks() -> list[tuple[str, str, Tamper]]:
         ("sessions_run_where_they_can", "tools", run_on_another_node),
         ("sessions_run_where_they_can", "tools", call_a_tool_where_it_is_not),
         ("nothing_fails_by_itself", "tools", leave_a_write_unanswered),
+        ("webhooks_report_every_event_in_order", "webhook", receive_one_event_less),
+        ("webhooks_report_every_event_in_order", "webhook", receive_in_another_order),
+        ("webhooks_report_every_event_in_order", "webhook", lambda found: receive_with(found, digest="another")),
+        ("webhooks_report_every_event_in_order", "webhook", lambda found: receive_with(found, is_verified=False)),
         *of_tasks(),
     ],
 )

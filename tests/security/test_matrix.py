@@ -26,6 +26,7 @@ from tests.http.test_requests import answered, asked
 from tests.http.world import Client, Model, Place, code_of, patience
 
 S = "/v1/sessions/{session_id}"
+W = "/v1/webhooks"
 
 
 class Entry(NamedTuple):
@@ -56,6 +57,16 @@ ENTRIES = {
     ("GET", "/v1/permissions"): Entry(),
     ("DELETE", "/v1/permissions/{permission_id}"): Entry(),
     ("GET", "/v1/tasks"): Entry(),
+    ("GET", W): Entry(),
+    ("POST", W): Entry({"url": "https://hooks.invalid/new"}),
+    ("GET", f"{W}/{{webhook_id}}"): Entry(),
+    ("PATCH", f"{W}/{{webhook_id}}"): Entry({"description": "Taken over"}),
+    ("DELETE", f"{W}/{{webhook_id}}"): Entry(),
+    ("POST", f"{W}/{{webhook_id}}/secret"): Entry(),
+    ("POST", f"{W}/{{webhook_id}}/test"): Entry(),
+    ("GET", f"{W}/{{webhook_id}}/deliveries"): Entry(),
+    ("GET", f"{W}/{{webhook_id}}/deliveries/{{delivery_id}}"): Entry(),
+    ("POST", f"{W}/{{webhook_id}}/deliveries/{{delivery_id}}/send"): Entry(),
     ("GET", "/v1/sessions"): Entry(),
     ("POST", "/v1/sessions"): Entry({}),
     ("POST", "/v1/sessions/import"): Entry({"format": "none"}),
@@ -111,7 +122,7 @@ def routes() -> list[tuple[str, str]]:
 ROUTES = routes()
 CLOSED = [route for route in ROUTES if route in ENTRIES and not ENTRIES[route].is_public]
 NAMING = [route for route in CLOSED if "{session_id}" in route[1]]
-NESTED = [route for route in CLOSED if re.search(r"{(request|message|task|permission)_id}", route[1])]
+NESTED = [route for route in CLOSED if re.search(r"{(request|message|task|permission|webhook)_id}", route[1])]
 CHANGES = [route for route in ROUTES if route[0] != "GET" and ("{session_id}" in route[1] or route[1] == "/v1/chat")]
 LISTS = [route for route in CLOSED if "{" not in route[1] and route[0] == "GET"]
 
@@ -156,6 +167,9 @@ class World(NamedTuple):
             tasks = (await ada.get(f"/v1/sessions/{session}/tasks")).json()["tasks"]
             whole.append([(task["id"], task["status"]) for task in tasks])
             whole.append((await ada.get("/v1/permissions")).json())
+            hooks = (await ada.get("/v1/webhooks")).json()["webhooks"]
+            whole.append([(hook["id"], hook["url"], hook["description"], hook["active"]) for hook in hooks])
+            whole.append((await ada.get(self.address(f"{W}/{{webhook_id}}/deliveries/{{delivery_id}}"))).json()["id"])
             return whole, sorted(found["id"] for found in (await ada.get("/v1/sessions")).json()["sessions"])
 
 
@@ -208,12 +222,16 @@ async def belongings(ada: Client, work: Path) -> dict[str, str]:
     other, asked_there = await asked(ada, "write a note", working_directory=str(work / "elsewhere"))
     assert (await answered(ada, other, asked_there, decision="approve_always")).status_code == 200
     (permission,) = (await ada.get("/v1/permissions")).json()["permissions"]
+    webhook = (await ada.post(W, json={"url": "https://hooks.invalid/of-ada", "events": ["task.ended"]})).json()
+    test = (await ada.post(f"{W}/{webhook['webhook']['id']}/test")).json()
     return {
         "session_id": session,
         "request_id": request["id"],
         "task_id": task["id"],
         "message_id": sent.json()["message_id"],
         "permission_id": permission["id"],
+        "webhook_id": webhook["webhook"]["id"],
+        "delivery_id": test["id"],
     }
 
 
@@ -307,11 +325,11 @@ async def test_fault_56_a_foreign_session_is_answered_exactly_like_a_missing_one
 
 
 @pytest.mark.parametrize("route", NESTED, ids=" ".join)
-async def test_a_foreign_request_message_task_or_permission_is_missing_among_one_s_own(
+async def test_a_foreign_request_message_task_permission_or_webhook_is_missing_among_one_s_own(
     world: World, route: tuple[str, str]
 ) -> None:
     before = await world.seen()
-    (name,) = re.findall(r"{((?:request|message|task|permission)_id)}", route[1])
+    (name,) = re.findall(r"{((?:request|message|task|permission|webhook)_id)}", route[1])
     theirs = world.ids[name]
     async with world.people.client("bob") as bob:
         own = await bob.make()
@@ -332,7 +350,7 @@ async def test_no_list_contains_data_of_another_owner(world: World, route: tuple
         cursor = (await ada.get("/v1/sessions", params={"limit": 1})).json().get("next")
         for query in ("", f"?cursor={cursor}" if cursor and route[1] == "/v1/sessions" else ""):
             text = (await other.get(route[1] + query)).text
-            assert not [found for found in (*ids, "Private") if found in text]
+            assert not [found for found in (*ids, "Private", "of-ada") if found in text]
 
 
 @pytest.mark.parametrize("who", ["bob", "root"])

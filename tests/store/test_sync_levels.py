@@ -16,9 +16,12 @@ from holdfast.testing.store_conformance.writes import every_write
 
 pytestmark = pytest.mark.anyio
 
-UNSYNCED: Final = {"renew", "attach", "detach", "decline", "see_host", "keep_snapshot", "index_logs"}
-"""Leases and presence, which a restart of the machine ends anyway, and what is made again from the log: snapshots and
-the text index."""
+UNSYNCED: Final = {
+    *("renew", "attach", "detach", "decline", "see_host", "keep_snapshot", "index_logs"),
+    *("claim_deliveries", "end_delivery", "drop_old_deliveries"),
+}
+"""Leases and presence, which a restart of the machine ends anyway; what is made again from the log: snapshots and the
+text index; and attempts of webhooks, which are made again."""
 UNSYNCED_ON_SQLITE: Final = UNSYNCED | {"claim", "release"}
 """A restart of the machine ends all holders, which are on the same machine."""
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, random_id
+from holdfast.events.ids import EventId, Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, random_id
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -49,7 +49,26 @@ from holdfast.store.store import (
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.text_index import MAX_SESSIONS, Hit, bring_up_to_date, index_within_bounds, query_tokens
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
-from proof.simulation.memory import annotations, budgets, inbox, leases, order, reading, tasks, text_index, units
+from holdfast.store.webhooks import (
+    DeliveryEnding,
+    DeliveryState,
+    WebhookBacklog,
+    WebhookChange,
+    WebhookDelivery,
+    WebhookRow,
+)
+from proof.simulation.memory import (
+    annotations,
+    budgets,
+    inbox,
+    leases,
+    order,
+    reading,
+    tasks,
+    text_index,
+    units,
+    webhooks,
+)
 from proof.simulation.memory.leases import FIRST_TTL_SECONDS, Leases
 from proof.simulation.memory.tables import Database, SessionRecord, usage_of
 
@@ -550,6 +569,67 @@ class MemoryStore:
 
     async def see_host(self, host: str) -> None:
         await self._write("see_host", lambda: tasks.see_host(self._db, host))
+
+    # Webhooks
+
+    async def add_webhook(self, row: WebhookRow, *, limit: int | None) -> bool:
+        return await self._write("add_webhook", lambda: webhooks.add(self._db, row, limit))
+
+    async def change_webhook(self, owner: Owner, webhook_id: str, change: WebhookChange) -> WebhookRow | None:
+        return await self._write("change_webhook", lambda: webhooks.change(self._db, owner, webhook_id, change))
+
+    async def delete_webhook(self, owner: Owner, webhook_id: str) -> bool:
+        return await self._write("delete_webhook", lambda: webhooks.delete(self._db, owner, webhook_id))
+
+    async def webhooks(self, owner: Owner, webhook_id: str | None = None) -> tuple[WebhookRow, ...]:
+        return await self._read("webhooks", lambda: webhooks.read(self._db, owner, webhook_id))
+
+    async def webhook(self, webhook_id: str) -> WebhookRow | None:
+        return await self._read("webhook", lambda: self._db.webhooks.get(webhook_id))
+
+    async def webhook_backlog(self, webhook_id: str) -> WebhookBacklog:
+        return await self._read("backlog", lambda: webhooks.backlog(self._db, webhook_id))
+
+    async def deliveries(
+        self,
+        owner: Owner,
+        webhook_id: str,
+        *,
+        limit: int,
+        after: EventId | None = None,
+        state: DeliveryState | None = None,
+    ) -> tuple[WebhookDelivery, ...]:
+        return await self._read(
+            "deliveries",
+            lambda: webhooks.deliveries(self._db, owner, webhook_id, limit=limit, after=after, state=state),
+        )
+
+    async def delivery(self, owner: Owner, webhook_id: str, event_id: EventId) -> WebhookDelivery | None:
+        return await self._read("delivery", lambda: webhooks.delivery(self._db, owner, webhook_id, event_id))
+
+    async def test_webhook(self, test: WebhookDelivery, *, limit: int) -> bool:
+        return await self._write("test_webhook", lambda: webhooks.add_test(self._db, test, limit))
+
+    async def send_again(self, owner: Owner, webhook_id: str, event_id: EventId) -> WebhookDelivery | None:
+        return await self._write("send_again", lambda: webhooks.send_again(self._db, owner, webhook_id, event_id))
+
+    async def claim_deliveries(
+        self, *, keeper: str, limit: int, working: Collection[tuple[str, EventId]], crowded: Collection[str]
+    ) -> tuple[WebhookDelivery, ...]:
+        now = self._now()
+
+        def write() -> tuple[tuple[WebhookDelivery, ...], str | None]:
+            return webhooks.claim(
+                self._db, me=self._me, keeper=keeper, limit=limit, working=working, crowded=crowded, now=now
+            )
+
+        return await self._write("claim_deliveries", write)
+
+    async def end_delivery(self, delivery: WebhookDelivery, ending: DeliveryEnding) -> bool:
+        return await self._write("end_delivery", lambda: webhooks.end(self._db, delivery, ending, me=self.process))
+
+    async def drop_old_deliveries(self, before: int) -> int:
+        return await self._write("drop_old_deliveries", lambda: webhooks.drop_old(self._db, before))
 
     async def identity(self) -> str:
         return await self._read("identity", lambda: self._db.identity)

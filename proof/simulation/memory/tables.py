@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
+from holdfast.events.ids import EventId, Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
 from holdfast.store.audit import TRIM_ENTRIES, AuditEntry, AuditPage, AuditRecord
 from holdfast.store.budget import OwnerBudget, Reserved, Spending
@@ -14,6 +14,7 @@ from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, Reque
 from holdfast.store.tasks import TaskRow
 from holdfast.store.text_index import IndexEntry
 from holdfast.store.turn_limits import Stored
+from holdfast.store.webhooks import WebhookDelivery, WebhookRow
 
 SILENT_SECONDS = 26.0
 """How long a silent process counts as alive after its leases have expired."""
@@ -138,6 +139,16 @@ class ReservationRecord:
         self.fence = fence
 
 
+class DeliveryRecord:
+    """A delivery of a webhook, and the process that attempts it."""
+
+    __slots__ = ("held_by", "row")
+
+    def __init__(self, row: WebhookDelivery) -> None:
+        self.row = row
+        self.held_by: str | None = None
+
+
 class ProcessRecord:
     """A process that has the store open."""
 
@@ -171,6 +182,9 @@ class Database:
         self.audit_head = 0
         self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
         self.hosts: dict[str, float] = {}
+        self.webhooks: dict[str, WebhookRow] = {}
+        self.deliveries: dict[tuple[str, EventId], DeliveryRecord] = {}
+        """By webhook and event."""
         self.commits: dict[str, int] = {}
         """How often each process wrote."""
         self.on_commit: list[Callable[[], None]] = []

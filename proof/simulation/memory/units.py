@@ -21,7 +21,7 @@ from holdfast.store.store import (
     answer_waits,
 )
 from holdfast.store.turn_limits import NO_LIMITS, TurnLimits
-from proof.simulation.memory import budgets, tasks
+from proof.simulation.memory import budgets, tasks, webhooks
 from proof.simulation.memory.tables import Database, SessionRecord, Written, usage_of
 
 _LATEST = 1 << 63
@@ -110,6 +110,8 @@ def _write(db: Database, session: SessionRecord, unit: Unit, *, process: str, no
     session.written += [Written(unit.fence, process, len(codec.encode(event.body)[2])) for event in unit.events]
     for event in session.events[first - 1 :] if unit.creates is None else ():
         session.shown = event.position if isinstance(event.body, SHOWN) else session.shown
+    if unit.creates is None:
+        webhooks.report(db, unit.key, session.events[first - 1 :])
     _describe(session, unit)
     if unit.drops_segments:
         session.segments = []

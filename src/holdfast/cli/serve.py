@@ -209,6 +209,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
     return HttpService(
         operations=runtime.operations,
         tasks=runtime.task_operations,
+        webhooks=runtime.webhook_operations,
         live=runtime.operations.live,
         clock=runtime.clock,
         bounds=config.bounds,

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.protocol.stop import Stopped
     from holdfast.protocol.task import TaskView
     from holdfast.protocol.turn import TurnResult
+    from holdfast.protocol.webhook import WebhookDeliveryView, WebhookView, WebhookWithSecret
+    from holdfast.protocol.webhook_signature import WebhookNotVerified, verify_webhook
 
 __all__ = [
     "AddressInvalid",
@@ -65,7 +67,12 @@ __all__ = [
     "TurnResult",
     "Unavailable",
     "Unreachable",
+    "WebhookDeliveryView",
+    "WebhookNotVerified",
+    "WebhookView",
+    "WebhookWithSecret",
     "connect",
+    "verify_webhook",
 ]
 
 _HOMES: Final = {
@@ -85,7 +92,12 @@ _HOMES: Final = {
     "Stream": "client.stream",
     "TaskView": "protocol.task",
     "TurnResult": "protocol.turn",
+    "WebhookDeliveryView": "protocol.webhook",
+    "WebhookNotVerified": "protocol.webhook_signature",
+    "WebhookView": "protocol.webhook",
+    "WebhookWithSecret": "protocol.webhook",
     "connect": "client.server",
+    "verify_webhook": "protocol.webhook_signature",
 }
 """The module of each public name; the errors are in `client.errors`."""
 

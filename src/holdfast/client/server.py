@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from holdfast.client.address import key_source, parse_url
 from holdfast.client.session import Session
+from holdfast.client.webhooks import ServerWebhooks
 from holdfast.client.wire import Wire, WireRequest
 from holdfast.config import Secret, load
 from holdfast.events.codec import to_bytes
@@ -163,6 +164,11 @@ class Server(Home):
         """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
         path = f"/v1/permissions/{quote(permission_id, safe='')}"
         return await self._wire.ask(WireRequest(method="DELETE", path=path, is_repeatable=False), Permission)
+
+    @property
+    def webhooks(self) -> ServerWebhooks:
+        """The owner's webhooks, which get the events of all sessions."""
+        return ServerWebhooks(self._wire)
 
     async def import_session(self, document: bytes) -> Session:
         """A new, idle session from a document of `Session.export`. This is never retried, because it carries no id."""

@@ -23,6 +23,7 @@ from holdfast.protocol.session import Activity, SessionView
 from holdfast.protocol.stop import Stopped
 from holdfast.protocol.task import KilledTask, TaskOutput, TaskView
 from holdfast.protocol.turn import TurnOutcome, TurnResult
+from holdfast.protocol.webhook import Webhooks
 
 OUTPUT_BYTES: Final = 65_536
 
@@ -316,6 +317,11 @@ class Home(Protocol):
     @abstractmethod
     async def revoke_permission(self, permission_id: str) -> Permission:
         """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
+
+    @property
+    @abstractmethod
+    def webhooks(self) -> Webhooks:
+        """The owner's webhooks, which get the events of all sessions."""
 
     @abstractmethod
     async def import_session(self, document: bytes) -> AnySession:

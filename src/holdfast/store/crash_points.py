@@ -39,6 +39,14 @@ VERBS: Final = (
     "drop_task",
     "drop_old_tasks",
     "see_host",
+    "add_webhook",
+    "change_webhook",
+    "delete_webhook",
+    "test_webhook",
+    "send_again",
+    "claim_deliveries",
+    "end_delivery",
+    "drop_old_deliveries",
     "renew",
     "delete",
     "register",
@@ -48,6 +56,9 @@ of them has a gap."""
 
 COMMAND_VERBS: Final = ("start_command", "forget_command")
 """Requests to the supervisor of commands: what it writes is as durable as a write of the store."""
+
+RECEIVER_VERBS: Final = ("post_event",)
+"""Requests to the receivers of webhooks: what a receiver accepted is as durable as a write of the store."""
 
 ONLY_POSTGRESQL: Final = ("show_life",)
 """Writes that SQLite does not need: there the operating system knows which processes live."""

@@ -1,9 +1,10 @@
 """The seam between the runtime and its database: the `Store` protocol, and the values that its methods take and return.
 
-The protocol groups its methods by the role that the database plays: log, inbox, leases, presence, reading, tasks, keys
-and grants, the audit log, annotations, lifecycle. Two things are serialised, separately. The session row serialises the
-log: every append takes its positions in one statement on that row. The lease serialises execution: every write that
-makes progress carries the fence of its claim, and is refused after a later claim. Anyone may put into an inbox.
+The protocol groups its methods by the role that the database plays: log, inbox, leases, presence, reading, tasks,
+webhooks, keys and grants, budgets, the audit log, annotations, lifecycle. Two things are serialised, separately. The
+session row serialises the log: every append takes its positions in one statement on that row. The lease serialises
+execution: every write that makes progress carries the fence of its claim, and is refused after a later claim. Anyone
+may put into an inbox.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -13,7 +14,18 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
+from holdfast.events.ids import (
+    EventId,
+    Fence,
+    MessageId,
+    Owner,
+    Position,
+    RequestId,
+    SessionId,
+    TaskId,
+    ToolCallId,
+    TurnId,
+)
 from holdfast.events.ids import Key as Key
 from holdfast.events.inbox import InboxItem, Item
 from holdfast.events.message import BlockKind
@@ -27,6 +39,14 @@ from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
 from holdfast.store.text_index import Hit
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
+from holdfast.store.webhooks import (
+    DeliveryEnding,
+    DeliveryState,
+    WebhookBacklog,
+    WebhookChange,
+    WebhookDelivery,
+    WebhookRow,
+)
 
 Status = Literal["idle", "queued", "running", "waiting"]
 
@@ -659,6 +679,73 @@ class Store(Protocol):
 
     async def see_host(self, host: str) -> None:
         """Record that this machine's tasks are looked after now, by the database's clock."""
+        ...
+
+    # Webhooks: the events of an owner's sessions on their way to receivers. The database itself puts the events that
+    # webhooks report into the outbox, in the transaction of the event.
+
+    async def add_webhook(self, row: WebhookRow, *, limit: int | None) -> bool:
+        """False: the owner has `limit` webhooks already."""
+        ...
+
+    async def change_webhook(self, owner: Owner, webhook_id: str, change: WebhookChange) -> WebhookRow | None:
+        """The webhook after the change; None: the owner has none of that id. What is pending is due at once."""
+        ...
+
+    async def delete_webhook(self, owner: Owner, webhook_id: str) -> bool:
+        """Delete a webhook with its deliveries. False: the owner has none of that id."""
+        ...
+
+    async def webhooks(self, owner: Owner, webhook_id: str | None = None) -> tuple[WebhookRow, ...]:
+        """The owner's webhooks, oldest first; or the one with that id."""
+        ...
+
+    async def webhook(self, webhook_id: str) -> WebhookRow | None:
+        """The webhook of a delivery, whoever owns it."""
+        ...
+
+    async def webhook_backlog(self, webhook_id: str) -> WebhookBacklog: ...
+
+    async def deliveries(
+        self,
+        owner: Owner,
+        webhook_id: str,
+        *,
+        limit: int,
+        after: EventId | None = None,
+        state: DeliveryState | None = None,
+    ) -> tuple[WebhookDelivery, ...]:
+        """The deliveries of a webhook, latest first; a page of them begins after the one of event `after`."""
+        ...
+
+    async def delivery(self, owner: Owner, webhook_id: str, event_id: EventId) -> WebhookDelivery | None: ...
+
+    async def test_webhook(self, test: WebhookDelivery, *, limit: int) -> bool:
+        """Put a test into the outbox. False: there is no such webhook, or `limit` of its tests are pending."""
+        ...
+
+    async def send_again(self, owner: Owner, webhook_id: str, event_id: EventId) -> WebhookDelivery | None:
+        """Have a delivery attempted now: a pending one in its line, one that has ended once and outside it. None: there
+        is none."""
+        ...
+
+    async def claim_deliveries(
+        self, *, keeper: str, limit: int, working: Collection[tuple[str, EventId]], crowded: Collection[str]
+    ) -> tuple[WebhookDelivery, ...]:
+        """Hold deliveries that are due, for an attempt each: at most one of each webhook, the first of its line. The
+        hold ends with the attempt, or with this process. `keeper`: the name of the key that this process can unseal
+        secrets with. `working`: deliveries that it attempts already; others that it holds may be claimed again.
+        `crowded`: webhooks that get no further attempt now. It need not be on disk on return: a forgotten claim is
+        another attempt."""
+        ...
+
+    async def end_delivery(self, delivery: WebhookDelivery, ending: DeliveryEnding) -> bool:
+        """Record the end of an attempt. A delivery that stays pending delays its line; one that ended frees it. False:
+        this process no longer holds it. It need not be on disk on return: a forgotten end is another attempt."""
+        ...
+
+    async def drop_old_deliveries(self, before: int) -> int:
+        """Drop deliveries that ended before that time, a bounded number at once."""
         ...
 
     # Keys and grants: API keys, permission rules granted beyond one session, and secrets entrusted to sessions

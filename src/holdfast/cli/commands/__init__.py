@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "whoami": ("whoami", "Show whose sessions these are, and what their owner uses of each quota."),
     "audit": ("audit", "Show what admins, keys and tokens did."),
     "permissions": ("permissions", "List and revoke permissions granted for always."),
+    "webhooks": ("webhooks", "Send events to URLs, and see what was delivered."),
 }
 """The file that declares each command, and the first sentence of its help."""
 

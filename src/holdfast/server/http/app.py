@@ -34,6 +34,7 @@ from holdfast.server.http.routes import (
     sessions,
     stops,
     tasks,
+    webhooks,
 )
 from holdfast.server.http.service import HttpService
 
@@ -61,6 +62,7 @@ ROUTE_MODULES: Final = (
     models,
     identity,
     audit,
+    webhooks,
 )
 """Paths are matched in this order: the most frequent requests, and those that people wait for, come first."""
 

@@ -57,6 +57,9 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "too_many_sessions": 403,
     "storage_full": 403,
     "too_many_permissions": 403,
+    "too_many_webhooks": 403,
+    "webhooks_off": 403,
+    "too_many_tests": 429,
     "model_not_allowed": 403,
 }
 """Codes whose status does not follow from the kind of the error."""

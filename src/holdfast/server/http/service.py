@@ -23,6 +23,7 @@ from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.message_options import Tier
 from holdfast.server.operations import Operations
 from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.operations.webhooks import WebhookOperations
 from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
 from holdfast.store.clock import Clock
@@ -73,6 +74,7 @@ class HttpService:
         *,
         operations: Operations,
         tasks: TaskOperations,
+        webhooks: WebhookOperations,
         live: Live,
         clock: Clock,
         bounds: Bounds,
@@ -88,6 +90,7 @@ class HttpService:
     ) -> None:
         self.operations = operations
         self.tasks = tasks
+        self.webhooks = webhooks
         self.live = live
         self.clock = clock
         self.bounds = bounds

@@ -8,7 +8,7 @@ from typing import Final
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
-FRAGMENTS: Final = ("counted", "needs", "fits", "silent_ms", "is_same_timeline")
+FRAGMENTS: Final = ("counted", "needs", "fits", "silent_ms", "is_same_timeline", "delivery_fields")
 """Parts that many statements share."""
 
 

@@ -1095,6 +1095,145 @@ SELECT number, at, actor, actor_id, actor_owner, role, address, action, owner, t
 -- Looks at the oldest entries only, so that it needs no index by time.
 DELETE FROM holdfast.audit
  WHERE at < $1 AND number IN (SELECT number FROM holdfast.audit ORDER BY number LIMIT $2);
+-- Webhooks
+
+-- name: count_webhooks
+SELECT count(*) FROM holdfast.webhook WHERE owner = $1;
+
+-- name: add_webhook
+INSERT INTO holdfast.webhook
+  (id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+
+-- name: change_webhook
+UPDATE holdfast.webhook
+   SET url = $3, events = $4, types = $5, description = $6, is_active = $7, created_at = $8, keeper = $9, secret = $10,
+       old_secret = $11, old_until = $12
+ WHERE id = $1 AND owner = $2;
+
+-- name: webhook_types
+INSERT INTO holdfast.webhook_type (owner, type, webhook) SELECT $1, type, $2 FROM unnest($3::text[]) AS type
+ON CONFLICT DO NOTHING;
+
+-- name: drop_webhook_types
+DELETE FROM holdfast.webhook_type WHERE webhook = $2 AND owner = $1;
+
+-- name: webhook_due_now
+UPDATE holdfast.webhook_delivery SET due_at = 0 WHERE webhook = $1 AND state = 'pending' AND due_at > 0;
+
+-- name: delete_webhook
+DELETE FROM holdfast.webhook WHERE owner = $1 AND id = $2;
+
+-- name: delete_deliveries
+DELETE FROM holdfast.webhook_delivery WHERE webhook = $1;
+
+-- name: webhooks
+SELECT id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until
+  FROM holdfast.webhook WHERE owner = $1 AND ($2::text IS NULL OR id = $2) ORDER BY created_at, id;
+
+-- name: webhook
+SELECT id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until
+  FROM holdfast.webhook WHERE id = $1;
+
+-- name: lock_webhook
+SELECT id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until
+  FROM holdfast.webhook WHERE owner = $1 AND id = $2 FOR UPDATE;
+
+-- name: webhook_backlog
+SELECT count(*), min(since) FILTER (WHERE fault IS NOT NULL)
+  FROM holdfast.webhook_delivery WHERE webhook = $1 AND state = 'pending';
+
+-- name: delivery_fields
+-- A fragment: the columns of a delivery.
+webhook, event_id, owner, session, position, type, time, state, single, attempts, due_at, since, tried_at, status,
+fault, ended_at;
+
+-- name: deliveries
+SELECT {delivery_fields} FROM holdfast.webhook_delivery
+ WHERE webhook = $1 AND owner = $2 AND ($3::text IS NULL OR state = $3)
+   AND ($4::text IS NULL OR number < (SELECT last.number FROM holdfast.webhook_delivery AS last
+                                       WHERE last.webhook = $1 AND last.event_id = $4))
+ ORDER BY number DESC LIMIT $5;
+
+-- name: delivery
+SELECT {delivery_fields} FROM holdfast.webhook_delivery WHERE webhook = $1 AND event_id = $3 AND owner = $2;
+
+-- name: add_delivery
+INSERT INTO holdfast.webhook_delivery (webhook, event_id, owner, session, position, type, time, single)
+SELECT id, $3, owner, '', 0, $4, $5, true FROM holdfast.webhook WHERE id = $1 AND owner = $2;
+
+-- name: count_tests
+SELECT count(*) FROM holdfast.webhook_delivery WHERE webhook = $1 AND owner = $2 AND session = '' AND state = 'pending';
+
+-- name: send_again
+-- A delivery that has ended is attempted once more, outside its line: it must not hold up what followed it.
+UPDATE holdfast.webhook_delivery
+   SET single = single OR state <> 'pending',
+       since = CASE WHEN state = 'pending' THEN since END,
+       state = 'pending', due_at = 0, ended_at = NULL
+ WHERE webhook = $1 AND event_id = $3 AND owner = $2;
+
+-- name: due_deliveries
+-- Of each webhook one delivery that is due, that no living process holds, and that is the first in its line. $4 is this
+-- process, $5 the deliveries that it attempts: others that it holds come from a claim whose outcome it never learnt. A
+-- delivery that another process claims right now is skipped. The lock checks the conditions once more.
+WITH RECURSIVE waiting (webhook) AS (
+  (SELECT min(webhook) FROM holdfast.webhook_delivery WHERE state = 'pending')
+  UNION ALL
+  SELECT (SELECT min(next.webhook) FROM holdfast.webhook_delivery AS next
+           WHERE next.state = 'pending' AND next.webhook > waiting.webhook)
+    FROM waiting WHERE waiting.webhook IS NOT NULL)
+SELECT found.*
+  FROM waiting
+  JOIN holdfast.webhook ON webhook.id = waiting.webhook AND webhook.is_active AND webhook.keeper IN ('', $2)
+  CROSS JOIN LATERAL (
+    SELECT {delivery_fields} FROM holdfast.webhook_delivery AS due
+     WHERE due.webhook = waiting.webhook AND due.state = 'pending' AND due.due_at <= $1
+       AND CASE WHEN due.held_by = $4::text THEN due.webhook || ' ' || due.event_id <> ALL ($5::text[])
+                ELSE due.held_by IS NULL OR NOT EXISTS (
+                  SELECT 1 FROM holdfast.process WHERE token = due.held_by AND alive_until > clock_timestamp()) END
+       AND (due.single OR NOT EXISTS (
+         SELECT 1 FROM holdfast.webhook_delivery AS earlier
+          WHERE earlier.webhook = due.webhook AND earlier.owner = due.owner AND earlier.session = due.session
+            AND earlier.state = 'pending' AND NOT earlier.single AND earlier.position < due.position))
+     ORDER BY due.due_at LIMIT 1 FOR UPDATE SKIP LOCKED) AS found
+ WHERE waiting.webhook <> ALL ($3::text[])
+   AND EXISTS (SELECT 1 FROM holdfast.process WHERE token = $4::text AND alive_until > clock_timestamp())
+ LIMIT $6;
+
+-- name: has_due_deliveries
+-- Most looks find nothing pending, and cost no transaction.
+SELECT 1 FROM holdfast.webhook_delivery WHERE state = 'pending' LIMIT 1;
+
+-- name: hold_delivery
+UPDATE holdfast.webhook_delivery
+   SET held_by = $3, attempts = attempts + 1, tried_at = $4, since = coalesce(since, $4)
+ WHERE webhook = $1 AND event_id = $2;
+
+-- name: end_delivery
+UPDATE holdfast.webhook_delivery
+   SET state = $5, due_at = $6, status = $7, fault = $8, ended_at = $9, held_by = NULL
+ WHERE webhook = $1 AND event_id = $2 AND held_by = $3 AND attempts = $4;
+
+-- name: drop_delivery
+DELETE FROM holdfast.webhook_delivery WHERE webhook = $1 AND event_id = $2 AND held_by = $3 AND attempts = $4;
+
+-- name: delay_line
+UPDATE holdfast.webhook_delivery SET due_at = $4
+ WHERE webhook = $1 AND owner = $2 AND session = $3 AND state = 'pending' AND NOT single AND due_at < $4;
+
+-- name: free_line
+UPDATE holdfast.webhook_delivery
+   SET due_at = 0, since = CASE WHEN $4::boolean THEN coalesce(since, time) ELSE since END
+ WHERE webhook = $1 AND owner = $2 AND session = $3 AND state = 'pending' AND NOT single;
+
+-- name: drop_old_deliveries
+-- Also those of a webhook that was deleted while a session's events were committed.
+DELETE FROM holdfast.webhook_delivery
+ WHERE number IN (
+   SELECT number FROM holdfast.webhook_delivery AS old
+    WHERE ended_at <= $1 OR NOT EXISTS (SELECT 1 FROM holdfast.webhook WHERE webhook.id = old.webhook)
+    LIMIT $2);
 
 -- Other processes
 

@@ -12,7 +12,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 MANY: Final = 128
 """The most rows that one statement takes."""
 
-FRAGMENTS: Final = ("counted", "needs", "fits_left")
+FRAGMENTS: Final = ("counted", "needs", "fits_left", "delivery_fields")
 """Parts that many statements share."""
 
 

@@ -944,6 +944,127 @@ SELECT number, at, actor, actor_id, actor_owner, role, address, action, owner, t
 -- name: trim_audit
 -- Looks at the oldest entries only, so that it needs no index by time.
 DELETE FROM audit WHERE at < ?1 AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?2);
+-- Webhooks
+
+-- name: count_webhooks
+SELECT count(*) FROM webhook WHERE owner = ?1;
+
+-- name: put_webhook
+INSERT OR REPLACE INTO webhook
+  (id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12);
+
+-- name: webhook_types
+INSERT INTO webhook_type (owner, type, webhook) SELECT ?1, value, ?2 FROM json_each(?3);
+
+-- name: drop_webhook_types
+DELETE FROM webhook_type WHERE webhook = ?2 AND owner = ?1;
+
+-- name: webhook_due_now
+UPDATE webhook_delivery INDEXED BY webhook_delivery_due SET due_at = 0
+ WHERE webhook = ?1 AND state = 'pending' AND due_at > 0;
+
+-- name: delete_webhook
+DELETE FROM webhook WHERE owner = ?1 AND id = ?2;
+
+-- name: delete_deliveries
+DELETE FROM webhook_delivery WHERE webhook = ?1;
+
+-- name: webhooks
+SELECT id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until
+  FROM webhook WHERE owner = ?1 AND (?2 IS NULL OR id = ?2) ORDER BY created_at, id;
+
+-- name: webhook
+SELECT id, owner, url, events, types, description, is_active, created_at, keeper, secret, old_secret, old_until
+  FROM webhook WHERE id = ?1;
+
+-- name: webhook_backlog
+SELECT count(*), min(CASE WHEN fault IS NOT NULL THEN since END)
+  FROM webhook_delivery INDEXED BY webhook_delivery_due WHERE webhook = ?1 AND state = 'pending';
+
+-- name: delivery_fields
+-- A fragment: the columns of a delivery.
+webhook_delivery.webhook, webhook_delivery.event_id, webhook_delivery.owner, webhook_delivery.session,
+webhook_delivery.position, webhook_delivery.type, webhook_delivery.time, webhook_delivery.state,
+webhook_delivery.single, webhook_delivery.attempts, webhook_delivery.due_at, webhook_delivery.since,
+webhook_delivery.tried_at, webhook_delivery.status, webhook_delivery.fault, webhook_delivery.ended_at;
+
+-- name: deliveries
+SELECT {delivery_fields} FROM webhook_delivery
+ WHERE webhook = ?1 AND owner = ?2 AND (?3 IS NULL OR state = ?3)
+   AND (?4 IS NULL OR number < (SELECT number FROM webhook_delivery AS last
+                                 WHERE last.webhook = ?1 AND last.event_id = ?4))
+ ORDER BY number DESC LIMIT ?5;
+
+-- name: delivery
+SELECT {delivery_fields} FROM webhook_delivery WHERE webhook = ?1 AND event_id = ?3 AND owner = ?2;
+
+-- name: add_delivery
+INSERT INTO webhook_delivery (webhook, event_id, owner, session, position, type, time, single)
+SELECT id, ?3, owner, '', 0, ?4, ?5, 1 FROM webhook WHERE id = ?1 AND owner = ?2;
+
+-- name: count_tests
+SELECT count(*) FROM webhook_delivery INDEXED BY webhook_delivery_line
+ WHERE webhook = ?1 AND owner = ?2 AND session = '' AND state = 'pending';
+
+-- name: send_again
+-- A delivery that has ended is attempted once more, outside its line: it must not hold up what followed it.
+UPDATE webhook_delivery
+   SET single = CASE WHEN state = 'pending' THEN single ELSE 1 END,
+       since = CASE WHEN state = 'pending' THEN since END,
+       state = 'pending', due_at = 0, ended_at = NULL
+ WHERE webhook = ?1 AND event_id = ?3 AND owner = ?2;
+
+-- name: due_deliveries
+-- Of each webhook one delivery that is due, that no living process holds, and that is the first in its line. ?4 is this
+-- process, ?5 the deliveries that it attempts: others that it holds come from a claim whose outcome it never learnt.
+WITH RECURSIVE waiting (webhook) AS (
+  SELECT (SELECT min(webhook) FROM webhook_delivery INDEXED BY webhook_delivery_due WHERE state = 'pending')
+  UNION ALL
+  SELECT (SELECT min(webhook) FROM webhook_delivery INDEXED BY webhook_delivery_due
+           WHERE state = 'pending' AND webhook_delivery.webhook > waiting.webhook)
+    FROM waiting WHERE waiting.webhook IS NOT NULL)
+SELECT {delivery_fields}
+  FROM waiting CROSS JOIN webhook CROSS JOIN webhook_delivery
+ WHERE webhook.id = waiting.webhook AND webhook.is_active AND webhook.keeper IN ('', ?2)
+   AND waiting.webhook NOT IN (SELECT value FROM json_each(?3))
+   AND webhook_delivery.number = (
+     SELECT due.number FROM webhook_delivery AS due INDEXED BY webhook_delivery_due
+      WHERE due.webhook = waiting.webhook AND due.state = 'pending' AND due.due_at <= ?1
+        AND CASE WHEN due.held_by = ?4 THEN due.webhook || ' ' || due.event_id NOT IN (SELECT value FROM json_each(?5))
+                 ELSE due.held_by IS NULL OR NOT EXISTS (
+                   SELECT 1 FROM process WHERE token = due.held_by AND boot_id = ?6 AND expires_at > ?7) END
+        AND (due.single OR NOT EXISTS (
+          SELECT 1 FROM webhook_delivery AS earlier INDEXED BY webhook_delivery_line
+           WHERE earlier.webhook = due.webhook AND earlier.owner = due.owner AND earlier.session = due.session
+             AND earlier.state = 'pending' AND NOT earlier.single AND earlier.position < due.position))
+      ORDER BY due.due_at LIMIT 1)
+ LIMIT ?8;
+
+-- name: hold_delivery
+UPDATE webhook_delivery SET held_by = ?3, attempts = attempts + 1, tried_at = ?4, since = coalesce(since, ?4)
+ WHERE webhook = ?1 AND event_id = ?2;
+
+-- name: end_delivery
+UPDATE webhook_delivery
+   SET state = ?5, due_at = ?6, status = ?7, fault = ?8, ended_at = ?9, held_by = NULL
+ WHERE webhook = ?1 AND event_id = ?2 AND held_by = ?3 AND attempts = ?4;
+
+-- name: drop_delivery
+DELETE FROM webhook_delivery WHERE webhook = ?1 AND event_id = ?2 AND held_by = ?3 AND attempts = ?4;
+
+-- name: delay_line
+UPDATE webhook_delivery INDEXED BY webhook_delivery_line SET due_at = ?4
+ WHERE webhook = ?1 AND owner = ?2 AND session = ?3 AND state = 'pending' AND NOT single AND due_at < ?4;
+
+-- name: free_line
+UPDATE webhook_delivery INDEXED BY webhook_delivery_line
+   SET due_at = 0, since = CASE WHEN ?4 THEN coalesce(since, time) ELSE since END
+ WHERE webhook = ?1 AND owner = ?2 AND session = ?3 AND state = 'pending' AND NOT single;
+
+-- name: drop_old_deliveries
+DELETE FROM webhook_delivery
+ WHERE number IN (SELECT number FROM webhook_delivery WHERE ended_at <= ?1 LIMIT ?2);
 
 -- name: identity
 SELECT name FROM identity;

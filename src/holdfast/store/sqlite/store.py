@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
+from holdfast.events.ids import EventId, Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -37,6 +37,7 @@ from holdfast.store.sqlite import (
     rows,
     secret_rows,
     task_rows,
+    webhook_rows,
 )
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
@@ -78,6 +79,14 @@ from holdfast.store.survey import NO_DESCRIPTION, ProcessDescription
 from holdfast.store.tasks import Killer, TaskEnding, TaskRow
 from holdfast.store.text_index import MAX_SESSIONS, Hit, bring_up_to_date, index_within_bounds, query_tokens
 from holdfast.store.turn_limits import NO_LIMITS, Stored, TurnLimits, Turns
+from holdfast.store.webhooks import (
+    DeliveryEnding,
+    DeliveryState,
+    WebhookBacklog,
+    WebhookChange,
+    WebhookDelivery,
+    WebhookRow,
+)
 from holdfast.store.writer_failure import OnWriterFailure, stop_leased_work, writer_died
 
 CHANGES_SECONDS: Final = 0.05
@@ -595,6 +604,73 @@ class SqliteStore:
 
     async def see_host(self, host: str) -> None:
         await self._write("see_host", lambda db: task_rows.see_host(db, host), needs_sync=False)
+
+    # Webhooks
+
+    async def add_webhook(self, row: WebhookRow, *, limit: int | None) -> bool:
+        return await self._write("add_webhook", lambda db: webhook_rows.add(db, row, limit))
+
+    async def change_webhook(self, owner: Owner, webhook_id: str, change: WebhookChange) -> WebhookRow | None:
+        return await self._write("change_webhook", lambda db: webhook_rows.change(db, owner, webhook_id, change))
+
+    async def delete_webhook(self, owner: Owner, webhook_id: str) -> bool:
+        return await self._write("delete_webhook", lambda db: webhook_rows.delete(db, owner, webhook_id))
+
+    async def webhooks(self, owner: Owner, webhook_id: str | None = None) -> tuple[WebhookRow, ...]:
+        return await self._read(lambda db: webhook_rows.read(db, owner, webhook_id))
+
+    async def webhook(self, webhook_id: str) -> WebhookRow | None:
+        return await self._read(lambda db: webhook_rows.one(db, webhook_id))
+
+    async def webhook_backlog(self, webhook_id: str) -> WebhookBacklog:
+        return await self._read(lambda db: webhook_rows.backlog(db, webhook_id))
+
+    async def deliveries(
+        self,
+        owner: Owner,
+        webhook_id: str,
+        *,
+        limit: int,
+        after: EventId | None = None,
+        state: DeliveryState | None = None,
+    ) -> tuple[WebhookDelivery, ...]:
+        return await self._read(
+            lambda db: webhook_rows.deliveries(db, owner, webhook_id, limit=limit, after=after, state=state)
+        )
+
+    async def delivery(self, owner: Owner, webhook_id: str, event_id: EventId) -> WebhookDelivery | None:
+        return await self._read(lambda db: webhook_rows.delivery(db, owner, webhook_id, event_id))
+
+    async def test_webhook(self, test: WebhookDelivery, *, limit: int) -> bool:
+        return await self._write("test_webhook", lambda db: webhook_rows.add_test(db, test, limit))
+
+    async def send_again(self, owner: Owner, webhook_id: str, event_id: EventId) -> WebhookDelivery | None:
+        return await self._write("send_again", lambda db: webhook_rows.send_again(db, owner, webhook_id, event_id))
+
+    async def claim_deliveries(
+        self, *, keeper: str, limit: int, working: Collection[tuple[str, EventId]], crowded: Collection[str]
+    ) -> tuple[WebhookDelivery, ...]:
+        now = self._clock.now_ms()
+
+        def due(db: sqlite3.Connection) -> tuple[WebhookDelivery, ...]:
+            return webhook_rows.due(
+                db, me=self.process, keeper=keeper, limit=limit, working=working, crowded=crowded, now=now
+            )
+
+        return await self._write(
+            "claim_deliveries",
+            lambda db: webhook_rows.hold(db, due(db), me=self.process, now=now),
+            needs_sync=False,
+            looks=lambda db: (not due(db), ()),
+        )
+
+    async def end_delivery(self, delivery: WebhookDelivery, ending: DeliveryEnding) -> bool:
+        return await self._write(
+            "end_delivery", lambda db: webhook_rows.end(db, delivery, ending, me=self.process), needs_sync=False
+        )
+
+    async def drop_old_deliveries(self, before: int) -> int:
+        return await self._write("drop_old_deliveries", lambda db: webhook_rows.drop_old(db, before), needs_sync=False)
 
     # Lifecycle
 

@@ -26,6 +26,7 @@ from holdfast.testing.store_conformance.searches import SearchConformance
 from holdfast.testing.store_conformance.secrets import SecretConformance
 from holdfast.testing.store_conformance.tasks import TaskConformance
 from holdfast.testing.store_conformance.upgrades import UpgradeConformance
+from holdfast.testing.store_conformance.webhooks import WebhookConformance
 from holdfast.testing.store_conformance.words import AgeSpending, AgeTasks, InsertItem, LoseClaim, OpenStore
 
 __all__ = ["AgeSpending", "AgeTasks", "InsertItem", "LoseClaim", "OpenStore", "StoreConformance"]
@@ -49,6 +50,7 @@ class StoreConformance(
     AuditConformance,
     AnnotationConformance,
     UpgradeConformance,
+    WebhookConformance,
 ):
     """All parts of the suite."""
 

@@ -30,6 +30,7 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.audit import DENIED
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
+from holdfast.testing.store_conformance.webhooks import write_of_webhooks
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY,
@@ -325,6 +326,7 @@ class ReadConformance:
             await write_of_tasks(store, lease)
             await store.edit_budget(KEY.owner, lambda seen: seen.budget)
             await store.commit(Unit(key=KEY, fence=lease.fence, reserves=call("more", session_cap=MANY_MICRODOLLARS)))
+            await write_of_webhooks(store)
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None

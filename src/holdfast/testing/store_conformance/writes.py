@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 
-from holdfast.events.ids import Position
+from holdfast.events.ids import EventId, Position
 from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
+from holdfast.store.webhooks import WebhookChange, ending_of
 from holdfast.testing.store_conformance.audit import DENIED
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, notice, task, task_row
+from holdfast.testing.store_conformance.webhooks import TAKEN, claim_one, trial, webhook
 from holdfast.testing.store_conformance.words import (
     KEY,
     MANY_MICRODOLLARS,
@@ -50,6 +52,8 @@ async def every_write(store: Store) -> AsyncIterator[str]:
     yield "edit_budget"
     await store.commit(Unit(key=KEY, fence=lease.fence, reserves=call("answer", session_cap=MANY_MICRODOLLARS)))
     yield "commit"
+    async for verb in _writes_of_webhooks(store):
+        yield verb
     assert await store.release(lease, seen_tail=-1, how="handed_over")
     yield "release"
     assert await store.settle_left() == 1
@@ -114,3 +118,22 @@ async def _writes_of_tasks(store: Store) -> AsyncIterator[str]:
     yield "drop_task"
     assert await store.drop_old_tasks(ended_seconds=0)
     yield "drop_old_tasks"
+
+
+async def _writes_of_webhooks(store: Store) -> AsyncIterator[str]:
+    assert await store.add_webhook(webhook(), limit=None)
+    yield "add_webhook"
+    assert await store.change_webhook(KEY.owner, "hook", WebhookChange(description="mine")) is not None
+    yield "change_webhook"
+    assert await store.test_webhook(trial("test"), limit=1)
+    yield "test_webhook"
+    assert await store.send_again(KEY.owner, "hook", EventId("test")) is not None
+    yield "send_again"
+    delivery = await claim_one(store)
+    yield "claim_deliveries"
+    assert await store.end_delivery(delivery, ending_of(delivery, TAKEN, now=1, jitter=0))
+    yield "end_delivery"
+    assert await store.drop_old_deliveries(1) == 1
+    yield "drop_old_deliveries"
+    assert await store.delete_webhook(KEY.owner, "hook")
+    yield "delete_webhook"
