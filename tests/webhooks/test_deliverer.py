@@ -170,8 +170,24 @@ async def test_the_error_of_a_turn_is_reported_with_its_end(world: World) -> Non
         )
         await world.store.commit(Unit(key=KEY, fence=lease.fence, events=failed))
         await world.deliver(world.deliverer())
-        report = receiver.received[0].verified(webhook.secret, now=world.clock.now_ms() / 1000)
-        assert report.data["error"] == {"code": "over_budget", "message": "x" * 499 + "…"}
+        now = world.clock.now_ms() / 1000
+        limit, end = (request.verified(webhook.secret, now=now) for request in receiver.received)
+        assert (limit.type, end.type) == ("limit.reached", "turn.ended")
+        assert limit.data == end.data["error"] == {"code": "over_budget", "message": "x" * 499 + "…"}
+
+
+async def test_an_error_that_is_no_limit_is_not_reported_as_one(world: World) -> None:
+    async with Receiver() as receiver:
+        webhook = await world.webhook(receiver, events=["limit.reached"])
+        lease = await running(world.store)
+        for code in ("model_unreachable", "over_budget"):
+            failed = (event(SessionError(error_type=code, message=code)),)
+            await world.store.commit(Unit(key=KEY, fence=lease.fence, events=failed))
+        await world.deliver(world.deliverer())
+        (request,) = receiver.received
+        report = request.verified(webhook.secret, now=world.clock.now_ms() / 1000)
+        assert (report.type, report.data["code"]) == ("limit.reached", "over_budget")
+        assert await world.states(webhook) == ["delivered"]
 
 
 async def test_a_stalled_task_is_not_reported_as_ended(world: World) -> None:
@@ -409,4 +425,4 @@ async def damage(store: SqliteStore, event_id: str) -> None:
 
 
 async def test_every_event_that_can_be_reported_has_a_name_of_its_own() -> None:
-    assert REPORTED_EVENTS == ("turn.ended", "request.opened", "task.ended")
+    assert REPORTED_EVENTS == ("turn.ended", "request.opened", "task.ended", "limit.reached")

@@ -1,8 +1,11 @@
 """The refusal of a model call for which there is no money."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+OVER_BUDGET: Final = "over_budget"
+"""The error code of a turn that such a refusal ended."""
 
 Scope = Literal["day", "week", "session", "turn", "tree", "price"]
 """The limit that refuses a call; `price`: nobody knows what the call costs, so no limit could be held."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.events.body import Body
+from holdfast.events.budget import OVER_BUDGET
 from holdfast.events.event import Event, type_of
 from holdfast.events.ids import EventId, Position
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
@@ -101,6 +102,10 @@ def _task_ended(notified: TaskNotified, before: Sequence[Event]) -> Facts | None
     }
 
 
+def _limit_reached(error: SessionError, before: Sequence[Event]) -> Facts | None:
+    return {"code": error.error_type, "message": _cut(error.message)} if error.error_type == OVER_BUDGET else None
+
+
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 1] + "…"
 
@@ -111,6 +116,7 @@ _REPORTED: Final[Mapping[type[Body], tuple[str, Callable[[Any, Sequence[Event]],
     ExternalToolRequested: ("request.opened", _client_tool),
     UserInputRequested: ("request.opened", _question),
     TaskNotified: ("task.ended", _task_ended),
+    SessionError: ("limit.reached", _limit_reached),
 }
 """For each type of event its name for receivers, and the function that gives its facts. None: this one is not
 reported."""

@@ -5,9 +5,6 @@ from typing import Final
 
 from holdfast.events.budget import OverBudget, Scope
 
-OVER_BUDGET: Final = "over_budget"
-"""The error code of such a turn."""
-
 _USED_UP: Final[dict[Scope, str]] = {
     "day": "Today's budget is used up.",
     "week": "This week's budget is used up.",

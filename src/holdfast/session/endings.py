@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.events import message, request, session, task, turn
 from holdfast.events.body import Body
-from holdfast.events.budget import OverBudget
+from holdfast.events.budget import OVER_BUDGET, OverBudget
 from holdfast.events.ids import MessageId, RequestId, ToolCallId
 from holdfast.events.inbox import StopCause
 from holdfast.events.message import Block, SealCause
@@ -19,7 +19,7 @@ from holdfast.events.request import RequestKind
 from holdfast.events.task import TaskNotice
 from holdfast.session import intake, tool_results
 from holdfast.session.actions import Append
-from holdfast.session.budgets import OVER_BUDGET, sentence
+from holdfast.session.budgets import sentence
 from holdfast.session.compaction import given_up
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.inputs import COMPACTION, Inputs
