@@ -15,7 +15,11 @@ app = typer.Typer(
 
 EventOption = Annotated[
     list[str] | None,
-    typer.Option("--event", metavar="NAME", help="turn.ended, request.opened, task.ended or limit.reached. Repeatable. Default: all."),
+    typer.Option(
+        "--event",
+        metavar="NAME",
+        help="turn.ended, request.opened, task.ended or limit.reached. Repeatable. Default: all.",
+    ),
 ]
 DescriptionOption = Annotated[str | None, typer.Option("--description", metavar="TEXT", help="A line for people.")]
 DeliveryArgument = Annotated[str, typer.Argument(metavar="DELIVERY", help="The id of the delivery, or its beginning.")]
