@@ -27,6 +27,10 @@ from holdfast.commands.service import SupervisorSettings
 from holdfast.config import Config, ConfigError, load
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.events.session import ClientTool
+from holdfast.files.errors import FilesUnavailable
+from holdfast.files.files import FileLimits, Files
+from holdfast.files.folder import ObjectFolder
+from holdfast.files.objects import Objects
 from holdfast.live.live import Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
@@ -79,6 +83,11 @@ SERVING: Final[tuple[Role, ...]] = ("serve", "worker")
 """Roles of processes that run sessions of other users than their own."""
 
 PAGE: Final = 200
+
+SWEEP_SECONDS: Final = 600.0
+"""How often files are looked for that nothing needs any more."""
+
+NEEDS_OBSTORE = "A bucket needs the package `obstore`, which is not installed. Run: pip install 'holdfast[buckets]'"
 
 NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not installed. Run: pip install 'holdfast[cluster]'"
 
@@ -133,6 +142,8 @@ class Runtime(Home):
         self._store: Store | None = None
         self._worker: Worker | None = None
         self._hearing: asyncio.Task[None] | None = None
+        self._files: Files | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._failure: StoreUnavailable | None = None
         self._has_failed = asyncio.Event()
         self._operations: Operations | None = None
@@ -157,6 +168,7 @@ class Runtime(Home):
         except BaseException:
             await self.close()
             raise
+        self._files = self._new_files(store)
         self._operations = Operations(
             store=store,
             live=self._live,
@@ -173,6 +185,7 @@ class Runtime(Home):
         if self._work:
             await self._worker.__aenter__()
             await self._keep_tasks(shell)
+            await self._keep_files(self._files)
         else:
             self._hearing = asyncio.create_task(self._hear_others(store))
         return self
@@ -190,9 +203,10 @@ class Runtime(Home):
             await self._worker.stop(grace_seconds=grace_seconds)
         if self._keeper is not None:
             await self._keeper.stop()
-        if self._hearing is not None:
-            self._hearing.cancel()
-            await asyncio.gather(self._hearing, return_exceptions=True)
+        for task in (self._hearing, self._sweeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._redis is not None:
             await self._redis.close()
         store, self._store = self._store, None
@@ -231,6 +245,13 @@ class Runtime(Home):
         if self._tasks is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
         return self._tasks
+
+    @property
+    def files(self) -> Files:
+        """The files of all owners."""
+        if self._files is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return self._files
 
     @property
     def shell(self) -> Shell:
@@ -424,6 +445,28 @@ class Runtime(Home):
         shell.look = keeper.look
         self._keeper = await keeper.__aenter__()
 
+    def _new_files(self, store: Store) -> Files:
+        config = self.config
+        folder = config.files_folder
+        return Files(
+            store,
+            lambda: _objects_of(config),
+            self._clock,
+            spool_folder=config.data_dir / "uploads" if folder is None else folder,
+            limits=FileLimits(max_bytes=config.max_file_bytes, unused_seconds=config.file_unused_seconds),
+        )
+
+    async def _keep_files(self, files: Files) -> None:
+        """Sweep files from now on. A process that serves others says at once if it can't reach them."""
+        self._sweeping = asyncio.create_task(files.keep_swept(every_seconds=SWEEP_SECONDS), name="files: sweep")
+        if self._role not in SERVING:
+            return
+        try:
+            await files.check()
+        except FilesUnavailable as error:
+            log.error("%s Until then, this process can neither store nor read files.", error.message)
+        files.sweep_soon()
+
     def _secrets(self) -> Iterable[str]:
         """Values that are removed from tool results."""
         for name, value in self._environ.items():
@@ -565,6 +608,18 @@ async def _commands_folder_of(config: Config, store: Store) -> Path:
     return config.data_dir / f"{await store.identity()}.commands"
 
 
+def _objects_of(config: Config) -> Objects:
+    """The file store."""
+    folder = config.files_folder
+    if folder is not None:
+        return ObjectFolder(folder)
+    try:
+        from holdfast.files.bucket import Bucket  # deferred: an optional package
+    except ImportError:
+        raise FilesUnavailable(NEEDS_OBSTORE) from None
+    return Bucket(config.files)
+
+
 def exposures(config: Config) -> list[str]:
     """Warnings about files with sessions and keys that other users of this machine can read."""
     paths = [] if config.is_postgres else database_files(config.database_path)
@@ -594,6 +649,8 @@ def isolation_of(config: Config, environ: Mapping[str, str], *, role: Role = "pr
     if not config.is_postgres:
         database = config.database_path
         hidden += (database.parent, database.resolve().parent, _commands_folder(database))
+    if config.files_folder is not None:
+        hidden += (config.files_folder,)
     return Bubblewrap(network=config.sandbox_network == "on", hidden=hidden, search_path=environ.get("PATH"))
 
 
@@ -629,6 +686,8 @@ def turn_limits(config: Config) -> TurnLimits:
         running=config.max_running_turns_per_owner or None,
         in_flight=config.max_turns_in_flight_per_owner or None,
         sessions=config.max_sessions_per_owner or None,
+        files=config.max_files_per_owner or None,
+        file_bytes=config.max_file_bytes_per_owner or None,
         stored_bytes=config.max_bytes_per_owner or None,
         unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
     )

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, TaskId, TurnId
+from holdfast.events.ids import Fence, FileId, Owner, Position, RequestId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
+from holdfast.store.files import ContentId, FileRow
 from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
@@ -127,6 +128,19 @@ class TaskRecord:
         self.settled = False
 
 
+class ContentRecord:
+    """The row of a content."""
+
+    __slots__ = ("changed_at", "digest", "owner", "size", "state")
+
+    def __init__(self, owner: Owner, digest: str, size: int, state: str, changed_at: int) -> None:
+        self.owner = owner
+        self.digest = digest
+        self.size = size
+        self.state = state
+        self.changed_at = changed_at
+
+
 class ProcessRecord:
     """A process that has the store open."""
 
@@ -150,6 +164,10 @@ class Database:
         self.ledger: dict[tuple[Key, str, int], LedgerEntry] = {}
         self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
         """Keyed by owner, place, rule and session."""
+        self.files: dict[tuple[Owner, FileId], FileRow] = {}
+        self.file_uses: set[tuple[Key, FileId]] = set()
+        self.contents: dict[ContentId, ContentRecord] = {}
+        self.file_home: str | None = None
         self.api_keys: dict[str, KeyRow] = {}
         self.tasks: dict[tuple[Key, TaskId], TaskRecord] = {}
         self.hosts: dict[str, float] = {}

@@ -201,9 +201,10 @@ REUSED: Final = Refused("id_reused", "This id was already used for something els
 """The refusal of a put that reuses an id with other content: nothing is stored."""
 
 _T = TypeVar("_T")
+_F = TypeVar("_F")
 
 
-def decided(rule: Generator[Fact, Any, _T], look: Callable[[Fact], Any]) -> _T:
+def decided(rule: Generator[_F, Any, _T], look: Callable[[_F], Any]) -> _T:
     """Run a rule: answer each fact that it asks for."""
     try:
         fact = next(rule)

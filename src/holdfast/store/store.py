@@ -13,13 +13,25 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
+from holdfast.events.ids import (
+    Fence,
+    FileId,
+    MessageId,
+    Owner,
+    Position,
+    RequestId,
+    SessionId,
+    TaskId,
+    ToolCallId,
+    TurnId,
+)
 from holdfast.events.ids import Key as Key
 from holdfast.events.inbox import InboxItem, Item
 from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
+from holdfast.store.files import ContentId, FilePage, FileRow, Reserved
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
@@ -236,6 +248,9 @@ class Refused(msgspec.Struct, frozen=True):
         "stopping",
         "metadata_too_large",
         "too_many_permissions",
+        "too_many_files",
+        "files_full",
+        "upload_expired",
     ]
     """Its HTTP status is in `server/http/errors.py`; docs/http.md#limits lists the limits."""
     message: str
@@ -695,6 +710,49 @@ class Store(Protocol):
 
     async def secret(self, key: Key) -> tuple[str, bytes] | None:
         """The keeper, and the bytes that are sealed for it."""
+        ...
+
+    # Files: their rows and those of their contents; the objects themselves are in the file store
+
+    async def add_file(
+        self, row: FileRow, *, session: SessionId | None = None, is_stored: bool = False
+    ) -> FileRow | Reserved | Refused:
+        """Add a file, or first reserve its content, if the owner has none with this digest: then store the object, and
+        call again with `is_stored`. The same file again returns its row. `session` uses the file from the start."""
+        ...
+
+    async def file(self, owner: Owner, file_id: FileId) -> FileRow | None: ...
+
+    async def files(
+        self, owner: Owner, *, limit: int, after: str | None = None, session: SessionId | None = None
+    ) -> FilePage:
+        """The owner's files, newest first; with `session`, those that the session uses."""
+        ...
+
+    async def keep_file(self, owner: Owner, file_id: FileId, *, is_kept: bool) -> FileRow | None:
+        """Say whether a file stays without a session that uses it. None: there is no such file."""
+        ...
+
+    async def delete_file(self, owner: Owner, file_id: FileId) -> bool:
+        """Delete a file, though sessions use it. Its object is left to the sweeper."""
+        ...
+
+    async def use_files(self, key: Key, file_ids: Sequence[FileId]) -> None:
+        """Record that a session uses these files of its owner; the others are passed over. Files that are not kept go
+        with the last session that uses them."""
+        ...
+
+    async def doom_contents(self, *, unused_ms: int, storing_ms: int) -> tuple[ContentId, ...]:
+        """Delete files that are so old, are not kept and that no session uses, give up uploads that have taken so long,
+        and return the contents, some at a time, whose objects are to be removed."""
+        ...
+
+    async def drop_content(self, content_id: ContentId) -> None:
+        """Drop the row of a doomed content, after its object was removed."""
+        ...
+
+    async def file_home(self, name: str) -> str:
+        """The name of the file store that this database's files are in: the given one, unless another is recorded."""
         ...
 
     # Annotations: an owner's notes about a session. They are not in the log, and do not make a session newer.

@@ -3,7 +3,8 @@
 Every transaction here locks the session's row first: the inbox that it reads then stays unchanged until it commits.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.events.ids import Position, TurnId
@@ -28,6 +29,7 @@ from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits
 
 _T = TypeVar("_T")
+_F = TypeVar("_F")
 
 
 async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
@@ -36,7 +38,7 @@ async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
     if inbox is None:
         return NO_SESSION, None
     stored = await _stored_item(inbox, call.item_key)
-    decision = await _decided(db, call.key, admit(call, inbox.session, stored))
+    decision = await decided(admit(call, inbox.session, stored), partial(_fact, db, call.key))
     if not isinstance(decision, Plan):
         return decision, None
     return decision.receipt(await inbox.apply(decision)), _kind(call.item)
@@ -51,12 +53,12 @@ async def _stored_item(inbox: "Inbox", item_key: str) -> StoredItem | None:
     return StoredItem(inbox_item(found[:7]), sent, len(payload) + len(original or b""))
 
 
-async def _decided(db: Link, key: Key, rule: Generator[Fact, Any, _T]) -> _T:
+async def decided(rule: Generator[_F, Any, _T], look: Callable[[_F], Awaitable[Any]]) -> _T:
     """Run a rule: answer each fact that it asks for."""
     try:
         fact = next(rule)
         while True:
-            fact = rule.send(await _fact(db, key, fact))
+            fact = rule.send(await look(fact))
     except StopIteration as end:
         decision: _T = end.value
         return decision
@@ -169,7 +171,8 @@ async def edit_item(
     inbox = await locked(db, key, now=0)
     if inbox is None:
         return NOT_QUEUED, None
-    plan = await _decided(db, key, admit_edit(key, text, await _stored_item(inbox, item_key), limits, bounds))
+    rule = admit_edit(key, text, await _stored_item(inbox, item_key), limits, bounds)
+    plan = await decided(rule, partial(_fact, db, key))
     if isinstance(plan, Refused):
         return plan, None
     inbox.tail += 1

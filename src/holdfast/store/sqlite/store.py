@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
+from holdfast.events.ids import Fence, FileId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -21,10 +21,22 @@ from holdfast.store.admission import encode_put
 from holdfast.store.backlog import Backlog
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
+from holdfast.store.file_admission import NewFile
+from holdfast.store.files import ContentId, FilePage, FileRow, Reserved
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
-from holdfast.store.sqlite import annotation_rows, grant_rows, index_rows, key_rows, puts, rows, secret_rows, task_rows
+from holdfast.store.sqlite import (
+    annotation_rows,
+    file_rows,
+    grant_rows,
+    index_rows,
+    key_rows,
+    puts,
+    rows,
+    secret_rows,
+    task_rows,
+)
 from holdfast.store.sqlite.backup import back_up
 from holdfast.store.sqlite.checkpoints import Checkpoints
 from holdfast.store.sqlite.connections import connect, create_if_missing, refuse_folder, unavailable, unusable
@@ -496,6 +508,42 @@ class SqliteStore:
     async def keys(self, key_id: str | None = None) -> tuple[KeyRow, ...]:
         return await self._read(lambda db: key_rows.read(db, key_id))
 
+    # Files
+
+    async def add_file(
+        self, row: FileRow, *, session: SessionId | None = None, is_stored: bool = False
+    ) -> FileRow | Reserved | Refused:
+        new = NewFile(row=row, session=session, is_stored=is_stored, limits=self.limits)
+        return await self._write("add_file", lambda db: file_rows.add(db, new))
+
+    async def file(self, owner: Owner, file_id: FileId) -> FileRow | None:
+        return await self._read(lambda db: file_rows.find(db, owner, file_id))
+
+    async def files(
+        self, owner: Owner, *, limit: int, after: str | None = None, session: SessionId | None = None
+    ) -> FilePage:
+        return await self._read(lambda db: file_rows.page(db, owner, limit, after, session))
+
+    async def keep_file(self, owner: Owner, file_id: FileId, *, is_kept: bool) -> FileRow | None:
+        return await self._write("keep_file", lambda db: file_rows.keep(db, owner, file_id, is_kept=is_kept))
+
+    async def delete_file(self, owner: Owner, file_id: FileId) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("delete_file", lambda db: file_rows.delete(db, owner, file_id, now))
+
+    async def use_files(self, key: Key, file_ids: Sequence[FileId]) -> None:
+        await self._write("use_files", lambda db: file_rows.use_of_session(db, key, file_ids))
+
+    async def doom_contents(self, *, unused_ms: int, storing_ms: int) -> tuple[ContentId, ...]:
+        now = self._clock.now_ms()
+        return await self._write("doom_contents", lambda db: file_rows.doom(db, now, unused_ms, storing_ms))
+
+    async def drop_content(self, content_id: ContentId) -> None:
+        await self._write("drop_content", lambda db: file_rows.drop_content(db, content_id))
+
+    async def file_home(self, name: str) -> str:
+        return await self._write("file_home", lambda db: file_rows.home(db, name))
+
     # Tasks
 
     async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
@@ -725,6 +773,7 @@ def _delete(db: sqlite3.Connection, key: Key, now: int, fence_step: int) -> tupl
     for name in _DELETE_STATEMENTS:
         db.execute(SQL[name], (key.owner, key.session))
     db.execute(SQL["delete_session"], (key.owner, key.session, now, fence_step))
+    file_rows.delete_of_session(db, key, now)
     index_rows.drop_deleted(db)
     return True, "session"
 

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.store.store import Store
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
+from holdfast.testing.store_conformance.files import FileConformance
 from holdfast.testing.store_conformance.grants import GrantConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.keys import KeyConformance
@@ -34,6 +35,7 @@ class StoreConformance(
     LimitConformance,
     LeaseConformance,
     GrantConformance,
+    FileConformance,
     PlacementConformance,
     LoadConformance,
     PresenceConformance,

@@ -27,6 +27,7 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.store_conformance.files import writes_of_files
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.words import (
@@ -318,6 +319,7 @@ class ReadConformance:
             await store.add_key(LAPTOP)
             await store.revoke_key(LAPTOP.key_id)
             await write_of_tasks(store, lease)
+            assert [verb async for verb in writes_of_files(store)]
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from holdfast.events.ids import Position
 from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
+from holdfast.testing.store_conformance.files import writes_of_files
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, notice, task, task_row
 from holdfast.testing.store_conformance.words import KEY, REQUEST, create, hold, request, said, send
@@ -34,6 +35,8 @@ async def every_write(store: Store) -> AsyncIterator[str]:
     await store.commit(Unit(key=KEY, fence=lease.fence, changes_tasks=in_background))
     yield "commit"
     async for verb in _writes_of_tasks(store):
+        yield verb
+    async for verb in writes_of_files(store):
         yield verb
     assert await store.release(lease, seen_tail=-1, how="handed_over")
     yield "release"
