@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -40,13 +40,16 @@ from holdfast.models.info import DEFAULT_WINDOW
 from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
-from holdfast.protocol.home import Home
+from holdfast.protocol.file import FileView
+from holdfast.protocol.home import Home, source_pieces
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.session import SessionView
 from holdfast.protocol.task import TaskView
 from holdfast.server.embedded.session import Session
 from holdfast.server.operations import Operations, SessionOptions
+from holdfast.server.operations.files import FileOperations
 from holdfast.server.operations.tasks import TaskOperations
+from holdfast.server.views.files import file_view
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
 from holdfast.store.clock import Clock, SystemClock
@@ -247,11 +250,11 @@ class Runtime(Home):
         return self._tasks
 
     @property
-    def files(self) -> Files:
-        """The files of all owners."""
+    def file_operations(self) -> FileOperations:
+        """Operations on the files of all owners: add, list, read, keep, delete."""
         if self._files is None:
             raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
-        return self._files
+        return FileOperations(self.store, self._files)
 
     @property
     def shell(self) -> Shell:
@@ -359,6 +362,48 @@ class Runtime(Home):
 
     async def revoke_permission(self, permission_id: str) -> Permission:
         return await self.operations.revoke_permission(self.owner, permission_id)
+
+    async def upload(
+        self,
+        source: Path | bytes,
+        *,
+        name: str = "",
+        media_type: str = "",
+        file_id: str | None = None,
+        keep: bool = False,
+    ) -> FileView:
+        row = await self.file_operations.add(
+            self.owner,
+            name or (source.name if isinstance(source, Path) else ""),
+            source_pieces(source),
+            media_type=media_type,
+            file_id=file_id,
+            is_kept=keep,
+        )
+        return file_view(row)
+
+    async def files(self, *, session_id: str | None = None) -> AsyncIterator[FileView]:
+        after: str | None = None
+        while True:
+            page = await self.file_operations.page(self.owner, limit=PAGE, after=after, session=session_id)
+            for row in page.rows:
+                yield file_view(row)
+            after = page.next
+            if after is None:
+                return
+
+    async def file(self, file_id: str) -> FileView:
+        return file_view(await self.file_operations.find(self.owner, file_id))
+
+    async def read_file(self, file_id: str) -> AsyncGenerator[bytes, None]:
+        async for piece in self.file_operations.read(await self.file_operations.find(self.owner, file_id)):
+            yield piece
+
+    async def keep_file(self, file_id: str, *, kept: bool = True) -> FileView:
+        return file_view(await self.file_operations.keep(self.owner, file_id, is_kept=kept))
+
+    async def delete_file(self, file_id: str) -> None:
+        await self.file_operations.delete(self.owner, file_id)
 
     async def import_session(self, document: bytes) -> Session:
         return self.open(await self.operations.import_session(self.owner, document))

@@ -20,9 +20,18 @@ def _installed() -> Path:
     python, kept = FOLDER / "bin" / "python", FOLDER / "installed"
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()
     if not kept.is_file() or kept.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", FOLDER], check=True)
-        pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "install", "--quiet"]
-        subprocess.run([*pip, "--no-deps", "--requirement", REQUIREMENTS], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(FOLDER)], check=True)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(python),
+            "--disable-pip-version-check",
+            "install",
+            "--quiet",
+        ]
+        subprocess.run([*pip, "--no-deps", "--requirement", str(REQUIREMENTS)], check=True)
         kept.write_text(wanted)
     return python
 
@@ -34,7 +43,7 @@ def s3_server() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    command = [_installed(), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [str(_installed()), "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while not _answers(f"{url}/{BUCKET}"):

@@ -137,6 +137,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
     return HttpService(
         operations=runtime.operations,
         tasks=runtime.task_operations,
+        files=runtime.file_operations,
         live=runtime.operations.live,
         clock=runtime.clock,
         bounds=config.bounds,
@@ -150,6 +151,7 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
             refused_tools=refused,
             directory=str(Path.cwd()) if config.auth == "none" else None,
             max_body_bytes=config.max_body_bytes,
+            max_file_bytes=config.max_file_bytes,
             max_import_bytes=config.max_import_bytes,
             max_import_events=config.max_import_events,
             follow_ups_per_minute=config.follow_ups_per_minute,

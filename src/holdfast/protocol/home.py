@@ -6,12 +6,14 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.events.event import Event
 from holdfast.events.session import ClientTool
 from holdfast.live.live import Changed
 from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
+from holdfast.protocol.file import FileView
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.queue import QueuedView
@@ -26,6 +28,9 @@ OUTPUT_BYTES: Final = 65_536
 
 OUTPUT_WAIT_SECONDS: Final = 20
 """How long one read waits for more output of a task."""
+
+PIECE_BYTES: Final = 256 * 1024
+"""How much of a file is read at a time to be uploaded."""
 
 QUIET_SECONDS: Final = 0.2
 """The pause before output is read again. Output that may be the start of a secret is withheld."""
@@ -310,5 +315,47 @@ class Home(Protocol):
         """Revoke a permission in all sessions, from their next call on. Raises `NotFound` if it is not granted."""
 
     @abstractmethod
+    async def upload(
+        self,
+        source: Path | bytes,
+        *,
+        name: str = "",
+        media_type: str = "",
+        file_id: str | None = None,
+        keep: bool = False,
+    ) -> FileView:
+        """Add a file, which is on disk when this returns; bytes need a name. The same id with the same content again is
+        the same file. A file that no session uses goes after a day, unless it is to be kept."""
+
+    @abstractmethod
+    def files(self, *, session_id: str | None = None) -> AsyncIterator[FileView]:
+        """The owner's files, newest first; with `session_id`, those of the session's messages and tools."""
+
+    @abstractmethod
+    async def file(self, file_id: str) -> FileView: ...
+
+    @abstractmethod
+    def read_file(self, file_id: str) -> AsyncGenerator[bytes, None]:
+        """The content of a file, in pieces. Content that is not complete ends in an error."""
+
+    @abstractmethod
+    async def keep_file(self, file_id: str, *, kept: bool = True) -> FileView:
+        """Say whether a file stays without a session that uses it."""
+
+    @abstractmethod
+    async def delete_file(self, file_id: str) -> None:
+        """Delete a file, also from the sessions that use it."""
+
+    @abstractmethod
     async def import_session(self, document: bytes) -> AnySession:
         """A new, idle session from a document of `AnySession.export`."""
+
+
+async def source_pieces(source: Path | bytes) -> AsyncGenerator[bytes, None]:
+    """The content to be uploaded, in pieces."""
+    if isinstance(source, bytes):
+        yield source
+        return
+    with await asyncio.to_thread(source.open, "rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece

@@ -21,6 +21,7 @@ from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.message_options import Tier
 from holdfast.server.operations import Operations
+from holdfast.server.operations.files import FileOperations
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Presence
 from holdfast.session.bounds import Bounds
@@ -45,6 +46,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     directory: str | None = None
     """The working directory of a new session, unless its creator chooses."""
     max_body_bytes: int = 1_000_000
+    max_file_bytes: int = 500_000_000
     max_import_bytes: int = 16_000_000
     max_import_events: int = 10_000
     follow_ups_per_minute: int = 30
@@ -69,6 +71,7 @@ class HttpService:
         *,
         operations: Operations,
         tasks: TaskOperations,
+        files: FileOperations,
         live: Live,
         clock: Clock,
         bounds: Bounds,
@@ -84,6 +87,7 @@ class HttpService:
     ) -> None:
         self.operations = operations
         self.tasks = tasks
+        self.files = files
         self.live = live
         self.clock = clock
         self.bounds = bounds
