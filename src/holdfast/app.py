@@ -64,6 +64,7 @@ from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
 from holdfast.tools.environment import is_secret
+from holdfast.tools.read_attached_file import read_attached_file
 from holdfast.tools.recall import recall
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
@@ -289,7 +290,7 @@ class Runtime(Home):
     def tool_names(self) -> tuple[str, ...]:
         """The tools that sessions of this runtime may choose, in the order in which models are offered them."""
         names = (spec.name for spec in self._registry.offered(None, ()))
-        return tuple(name for name in names if self._registry.get(name) is not recall)
+        return tuple(name for name in names if self._registry.get(name) not in (recall, read_attached_file))
 
     @property
     def default_model(self) -> str:
@@ -545,6 +546,7 @@ class Runtime(Home):
             models=self._model,
             credentials=self.credentials,
             shell=shell,
+            files=self._files,
             instructions=self._instructions,
             compaction_model=self.config.model_compaction,
             fallback_model=self.config.model_fallback,

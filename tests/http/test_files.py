@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -194,3 +195,26 @@ async def test_the_command_line_has_the_same_files(place: Place, tmp_path: Path)
         assert (await place.run("files", "delete", added["id"])).out == "Deleted: a.txt.\n"
         assert (await place.run("files", "get", added["id"])).code == 2
         assert (await place.run("files", "list")).out == "There are no files.\n"
+
+
+async def test_a_message_has_files_and_its_readers_see_which(client: Client) -> None:
+    file = (await upload(client, "notes.txt", b"some notes")).json()
+    session = await client.make()
+    body: dict[str, Any] = {"text": "good morning", "message_id": "m", "files": [file["id"], "missing"]}
+    assert (await client.say(session, **body)).status_code == 200
+    again = await client.post(f"/v1/sessions/{session}/messages", json=body)
+    assert again.json()["duplicate"]
+    other = await client.post(f"/v1/sessions/{session}/messages", json={**body, "files": []})
+    assert (other.status_code, code_of(other)) == (409, "id_reused")
+    shown = {"id": file["id"], "name": "notes.txt", "media_type": "text/plain", "size": 10}
+    page = (await client.get(f"/v1/sessions/{session}")).json()["messages"]
+    assert (page[0]["text"], page[0]["files"]) == ("good morning", [shown])
+    assert [found["id"] for found in (await client.get(f"/v1/sessions/{session}/files")).json()["files"]] == [
+        file["id"]
+    ]
+    events = await client.events(session)
+    assert "[Attached files]" not in json.dumps(events)
+    many = await client.post(f"/v1/sessions/{session}/messages", json={"text": "x", "files": [file["id"]] * 21})
+    assert (many.status_code, code_of(many)) == (422, "too_many_message_files")
+    assert (await client.delete(f"/v1/sessions/{session}")).status_code == 204
+    assert code_of(await client.get(f"/v1/files/{file['id']}")) == "file_not_found"

@@ -158,6 +158,7 @@ class MemoryStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        max_file_bytes: int = 0,
     ) -> Accepted | Refused:
         asked = encode_put(
             key,
@@ -167,6 +168,7 @@ class MemoryStore:
             only_if_idle=only_if_idle,
             stop_first=stop_first,
             grants=grants,
+            max_file_bytes=max_file_bytes,
             limits=self.limits,
             now=self._now(),
         )

@@ -4,13 +4,13 @@ import mimetypes
 import re
 from typing import Final
 
+from holdfast.events.message import PDF, PICTURES
 from holdfast.files.errors import FileRefused
 
 HEAD_BYTES: Final = 4_096
 TAIL_BYTES: Final = 64
 """What is looked at, from the beginning and the end of a file."""
 
-PDF: Final = "application/pdf"
 UNKNOWN: Final = "application/octet-stream"
 
 _SIGNATURES: Final = {
@@ -19,9 +19,6 @@ _SIGNATURES: Final = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
-
-PICTURES: Final = frozenset((*_SIGNATURES.values(), "image/webp"))
-"""The images that models take."""
 
 _TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}")
 

@@ -19,6 +19,15 @@ class FileView(msgspec.Struct, frozen=True, kw_only=True):
     """The tool call that made it; null: a person uploaded it."""
 
 
+class MessageFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as its message shows it. It may be deleted by now."""
+
+    id: str
+    name: str
+    media_type: str
+    size: int
+
+
 class FileList(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileView, ...]
     next: str | None

@@ -62,17 +62,26 @@ class AnySession(Protocol):
 
     @abstractmethod
     async def send(
-        self, text: str, *, message_id: str | None = None, delivery: DeliveryChoice = "steer", unattended: bool = False
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
+        files: Sequence[str] = (),
     ) -> Sent:
         """Send a message. Its turn runs whether or not a client follows it. `unattended`: no person can be asked, so
-        every call that would need an approval is denied."""
+        every call that would need an approval is denied. `files`: ids of uploaded files; those that the owner does not
+        have are dropped."""
 
     @abstractmethod
     async def receipt(self, message_id: str) -> Sent:
         """The current receipt of a message."""
 
     @abstractmethod
-    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+    async def run(
+        self, text: str, *, message_id: str | None = None, unattended: bool = False, files: Sequence[str] = ()
+    ) -> TurnResult:
         """Send a message and wait until its turn ends, or waits for an answer. A program that was restarted meanwhile
         rejoins the same turn by giving the same `message_id`."""
 

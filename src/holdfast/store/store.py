@@ -251,6 +251,7 @@ class Refused(msgspec.Struct, frozen=True):
         "too_many_files",
         "files_full",
         "upload_expired",
+        "message_files_too_large",
     ]
     """Its HTTP status is in `server/http/errors.py`; docs/http.md#limits lists the limits."""
     message: str
@@ -454,6 +455,7 @@ class Store(Protocol):
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        max_file_bytes: int = 0,
     ) -> Awaitable[Accepted | Refused]:
         """Accept an item, or return the receipt of the item with the same key. Where one thread does all writing, the
         call itself hands the item to that thread, so that a claim handed in next is written right after it.
@@ -461,7 +463,8 @@ class Store(Protocol):
         `only_if_idle` refuses the item with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's
         id) accepts a stop and then the item, in one transaction. `queue_limit` bounds the waiting messages. A message
         that would start one turn more than its owner may have in flight is refused with "too_many_turns"; a repeated
-        put of an accepted item is not.
+        put of an accepted item is not. The session uses the files of a message from now on; `max_file_bytes` bounds
+        them, and files that the owner does not have are dropped.
         """
         ...
 

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.events.compaction import CompactionStarted
 from holdfast.events.context import ToolSpec
 from holdfast.events.ids import CompactionId, Fence, Key, ToolCallId
+from holdfast.files.errors import FilesUnavailable
 from holdfast.large_work import beside_if_large
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
@@ -33,6 +34,7 @@ from holdfast.session.actions import (
 from holdfast.session.decide import decide
 from holdfast.session.history import anchor, conversation, size_of, system_message
 from holdfast.session.inputs import COMPACTION, MODEL, CallFacts, Inputs
+from holdfast.session.prompt import unasked_tools
 from holdfast.session.state import Compaction, ToolCall
 from holdfast.session.tokens import tokens_in
 from holdfast.store.store import Claim, ReleaseKind
@@ -41,7 +43,7 @@ from holdfast.turns import cancelled_tools
 from holdfast.turns.activities import Activities, linger
 from holdfast.turns.errors import LeaseLost, ModelUnusableHere
 from holdfast.turns.held_session import HeldSession
-from holdfast.turns.model_call import call_model
+from holdfast.turns.model_call import call_model, fail_call, unreachable_files
 from holdfast.turns.status import CompactionWait
 from holdfast.turns.summary import summarise
 from holdfast.turns.titles import Titles
@@ -203,13 +205,13 @@ class TurnLoop:
         busy = state.turn is not None or state.compaction is not None or bool(self.session.inbox)
         if not busy or self.session.is_partial or not self._claim.eligible:
             return
-        recall = state.compactions > 0
-        now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, recall)
+        unasked = unasked_tools(compactions=state.compactions, has_files=state.has_files)
+        now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, unasked)
         if now == self._measured:
             return
         self._window = (await self._model()).info.window
         self._prompt = await self.session.prompts.get(state.prompt)
-        self._offered = self._prompt.offered(state.tools, state.client_tools, recall=recall)
+        self._offered = self._prompt.offered(state.tools, state.client_tools, unasked=unasked)
         self._prompt_tokens = self._prompt.tokens(self._offered) + tokens_in(state.system_message or "")
         self._measured = now
 
@@ -325,10 +327,15 @@ class TurnLoop:
         state = self.session.state
         without_tools = state.turn is not None and state.turn.last_step
         history, seed = tuple(state.history), state.seed
+        try:
+            shown = await self.session.shown_files(history, takes_documents=model.info.takes_documents)
+        except FilesUnavailable as error:
+            log.warning("session %s can't show its files to the model: %s", self.session.key.session, error.message)
+            return self._start(MODEL, fail_call(self.session, call, unreachable_files()))
         request = ModelRequest(
             messages=(
                 system_message(state, self._prompt),
-                *await beside_if_large(size_of(history), lambda: conversation(history, seed)),
+                *await beside_if_large(size_of(history), lambda: conversation(history, seed, shown)),
             ),
             tools=() if without_tools else self._offered,
             stream=self._stream and state.stream,

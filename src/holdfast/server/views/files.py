@@ -1,6 +1,9 @@
 """Files as clients see them."""
 
-from holdfast.protocol.file import FileList, FileView
+from collections.abc import Iterable
+
+from holdfast.events.message import AttachedFile
+from holdfast.protocol.file import FileList, FileView, MessageFile
 from holdfast.store.files import FilePage, FileRow
 
 
@@ -14,6 +17,13 @@ def file_view(row: FileRow) -> FileView:
         created_at=row.created_at,
         kept=row.is_kept,
         made_by=row.made_by or None,
+    )
+
+
+def message_files(files: Iterable[AttachedFile]) -> tuple[MessageFile, ...]:
+    """The files of a message."""
+    return tuple(
+        MessageFile(id=file.file_id, name=file.name, media_type=file.media_type, size=file.size) for file in files
     )
 
 

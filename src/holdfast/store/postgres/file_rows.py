@@ -11,7 +11,7 @@ from holdfast.events.ids import FileId, Key, Owner, SessionId
 from holdfast.store.file_admission import FileFact, NewFile, admit_file
 from holdfast.store.files import SWEPT_AT_ONCE, ContentId, FilePage, FileRow, Reserved, after_cursor, page_of
 from holdfast.store.postgres.connections import Link
-from holdfast.store.postgres.puts import decided
+from holdfast.store.postgres.decisions import decided
 from holdfast.store.store import Refused
 from holdfast.store.turn_limits import StoredFiles
 

@@ -3,11 +3,11 @@
 Every transaction here locks the session's row first: the inbox that it reads then stays unchanged until it commits.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast.events.ids import Position, TurnId
+from holdfast.events.ids import FileId, Position, TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
 from holdfast.events.role import RoleBounds
 from holdfast.store.admission import (
@@ -22,14 +22,12 @@ from holdfast.store.admission import (
     admit,
     admit_edit,
 )
-from holdfast.store.postgres import grant_rows
+from holdfast.store.postgres import file_rows, grant_rows
 from holdfast.store.postgres.connections import Link
+from holdfast.store.postgres.decisions import decided
 from holdfast.store.postgres.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits
-
-_T = TypeVar("_T")
-_F = TypeVar("_F")
 
 
 async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
@@ -51,17 +49,6 @@ async def _stored_item(inbox: "Inbox", item_key: str) -> StoredItem | None:
     payload, original = found[6:]
     sent = payload if original is None else original
     return StoredItem(inbox_item(found[:7]), sent, len(payload) + len(original or b""))
-
-
-async def decided(rule: Generator[_F, Any, _T], look: Callable[[_F], Awaitable[Any]]) -> _T:
-    """Run a rule: answer each fact that it asks for."""
-    try:
-        fact = next(rule)
-        while True:
-            fact = rule.send(await look(fact))
-    except StopIteration as end:
-        decision: _T = end.value
-        return decision
 
 
 async def _fact(db: Link, key: Key, fact: Fact) -> Any:
@@ -93,6 +80,9 @@ async def _fact(db: Link, key: Key, fact: Fact) -> Any:
             return (await db.rows("answer_bytes", owner))[0][0]
         case "grants":
             return await grant_rows.grants(db, owner)
+        case "files":
+            files = [await file_rows.find(db, owner, FileId(file_id)) for file_id in fact.ids]
+            return {file.file_id: file for file in files if file is not None}
         case "last_in_line":
             return (await db.rows("last_in_line", owner))[0][0]
 
@@ -143,6 +133,7 @@ class Inbox:
         if plan.rests:
             await self.rest()
         await grant_rows.add(self.db, self.key.owner, plan.grants)
+        await file_rows.use(self.db, self.key, plan.uses)
         return put
 
     async def add(self, new: NewItem) -> InboxItem:

@@ -245,6 +245,7 @@ class SqliteStore:
         only_if_idle: bool = False,
         stop_first: str | None = None,
         grants: NewGrants | None = None,
+        max_file_bytes: int = 0,
     ) -> Awaitable[Accepted | Refused]:
         call = encode_put(
             key,
@@ -254,6 +255,7 @@ class SqliteStore:
             only_if_idle=only_if_idle,
             stop_first=stop_first,
             grants=grants,
+            max_file_bytes=max_file_bytes,
             limits=self.limits,
             now=self._clock.now_ms(),
         )

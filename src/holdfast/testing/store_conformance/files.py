@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from holdfast.events.ids import FileId, Key, Owner, SessionId
+from holdfast.events.ids import FileId, Key, MessageId, Owner, SessionId
+from holdfast.events.inbox import Message
+from holdfast.events.message import AttachedFile
 from holdfast.store.files import ContentId, FileRow, Reserved
-from holdfast.store.store import Refused, Store
+from holdfast.store.store import Accepted, Refused, Store
 from holdfast.store.turn_limits import TurnLimits
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.store_conformance.words import KEY, OpenStore, create
+from holdfast.testing.store_conformance.words import KEY, OpenStore, accepted, create, refused
 
 FOREIGN = Owner("somebody else")
 OTHER = Key(KEY.owner, SessionId("other"))
@@ -37,6 +39,10 @@ async def added(store: Store, row: FileRow, *, session: SessionId | None = None)
         outcome = await store.add_file(row, session=session, is_stored=True)
     assert isinstance(outcome, FileRow), outcome
     return outcome
+
+
+async def put(store: Store, sent: Message, *, max_file_bytes: int = 1_000) -> Accepted | Refused:
+    return await store.put(KEY, sent, item_key=sent.message_id, queue_limit=9, max_file_bytes=max_file_bytes)
 
 
 async def doomed(store: Store) -> set[str]:
@@ -148,6 +154,36 @@ class FileConformance:
         assert await store.delete(OTHER)
         assert await store.file(KEY.owner, FileId("shared")) is None
         assert await doomed(store) == {"content of own", "content of shared"}
+
+    async def test_a_message_uses_the_files_that_its_owner_has(self, store: Store) -> None:
+        await create(store)
+        for row in (file("a"), file("b"), file("foreign", owner=FOREIGN)):
+            await added(store, row)
+        named = tuple(map(FileId, ("b", "foreign", "missing", "a", "b")))
+        sent = Message(message_id=MessageId("m"), text="look", file_ids=named)
+        forged = replace(sent, files=(AttachedFile(file_id=FileId("x"), name="x", media_type="x", size=1),))
+        first = accepted(await put(store, forged))
+        assert isinstance(first.item.item, Message)
+        assert [(at.file_id, at.name, at.size) for at in first.item.item.files] == [
+            ("b", "b.txt", 10),
+            ("a", "a.txt", 10),
+        ]
+        used = (await store.files(KEY.owner, limit=9, session=KEY.session)).rows
+        assert {row.file_id for row in used} == {"a", "b"}
+        await store.delete_file(KEY.owner, FileId("a"))
+        again = accepted(await put(store, sent))
+        assert again.duplicate
+        assert again.item == first.item
+        assert refused(await put(store, replace(sent, file_ids=named[1:]))) == "id_reused"
+
+    async def test_the_files_of_a_message_have_so_many_bytes_and_no_more(self, store: Store) -> None:
+        await create(store)
+        for name in ("a", "b"):
+            await added(store, file(name, size=60))
+        sent = Message(message_id=MessageId("m"), text="look", file_ids=(FileId("a"), FileId("b")))
+        assert refused(await put(store, sent, max_file_bytes=119)) == "message_files_too_large"
+        assert (await store.files(KEY.owner, limit=9, session=KEY.session)).rows == ()
+        assert not accepted(await put(store, sent, max_file_bytes=120)).duplicate
 
     async def test_a_file_is_not_added_for_a_session_that_is_gone(self, store: Store) -> None:
         await create(store)
