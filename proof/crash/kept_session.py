@@ -10,10 +10,11 @@ from holdfast.events.ids import Key
 from holdfast.events.inbox import InboxItem
 from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
+from holdfast.store.files import FileRow
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
 
-LEFT_OF_A_SESSION: Final = ("event", "segment", "inbox", "request", "snapshot", "attachment", "annotation")
+LEFT_OF_A_SESSION: Final = ("event", "segment", "inbox", "request", "snapshot", "attachment", "annotation", "file_use")
 """The tables that a deleted session must not have a row in."""
 
 CUTS: Final = 8
@@ -54,6 +55,12 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a deleted session that are still there."""
     commands: tuple[Command, ...] = ()
     keys: tuple[KeyRow, ...] = ()
+    files: tuple[FileRow, ...] = ()
+    """All files of the session's owner."""
+    contents: dict[str, str] = {}
+    """The state of each content, by its id."""
+    used: tuple[str, ...] = ()
+    """The files that the session uses."""
     readings: tuple[tuple[Reading, Cursor], ...]
     """The whole session, read in one go, with the cursor after each reading."""
     rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.store.postgres import key_rows, rows
+from holdfast.store.postgres import file_rows, key_rows, rows
 from holdfast.store.postgres.connections import DatabaseAddress, Link
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash.kept_session import LEFT_OF_A_SESSION, Command, Kept, SessionRow, read_again, read_whole
@@ -52,9 +52,17 @@ async def _kept(db: Link, key: Key) -> Kept:
         leftovers=await _leftovers(db, key),
         commands=await _commands(db, key),
         keys=await key_rows.read(db, None),
+        files=(await file_rows.page(db, key.owner, MANY_FILES, None, None)).rows,
+        contents=dict(await db.ask("SELECT id, state FROM holdfast.content")),
+        used=tuple(id for (id,) in await db.ask(_USED, key.owner, key.session)),
         readings=readings,
         rereadings=await read_again(snapshot, key, readings),
     )
+
+
+MANY_FILES = 100
+
+_USED = "SELECT file FROM holdfast.file_use WHERE owner = $1 AND session = $2 ORDER BY file"
 
 
 class _Snapshot:

@@ -22,6 +22,7 @@ from holdfast.server.operations import SessionOptions
 from proof.crash.client import Client
 from proof.crash.compaction_scenarios import COMPACTION_SCENARIOS
 from proof.crash.crowd_scenarios import CROWD_SCENARIOS
+from proof.crash.file_scenarios import FILE_SCENARIOS
 from proof.crash.scenario import COMPLETED, DONE, M1, M1_M2, USAGE, Scenario, rule, says
 from proof.crash.stage import HOLD_FOR_THE_STOP
 from proof.crash.task_scenarios import TASK_SCENARIOS
@@ -610,6 +611,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ends={"m1": ("stopped",), "m2": COMPLETED},
     ),
     *TASK_SCENARIOS,
+    *FILE_SCENARIOS,
     *CROWD_SCENARIOS,
     *COMPACTION_SCENARIOS,
 )

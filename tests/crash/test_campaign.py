@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.events.event import RECORDS
-from holdfast.store.crash_points import ONLY_POSTGRESQL, VERBS
+from holdfast.store.crash_points import OBJECT_VERBS, ONLY_POSTGRESQL, VERBS
 from holdfast.store.store import Store
 from proof.crash.campaign import Tally, aims_at, can_freeze, plan, unvisited
 from proof.crash.trial import Point, parse
@@ -34,6 +34,7 @@ def test_a_kind_of_write_that_nothing_visits_is_noticed() -> None:
     assert "commit:user.message" not in missing
     assert "commit:holdfast.turn_ended" in missing
     assert {f"{verb}:after" for verb in (*VERBS, *ONLY_POSTGRESQL) if verb not in ("put", "commit")} <= set(missing)
+    assert {f"{verb}:before" for verb in OBJECT_VERBS} <= set(missing)
     assert {f"commit:{event.__struct_config__.tag}" for event in RECORDS} <= set(missing)
 
 
