@@ -14,6 +14,7 @@ PACKAGE = "holdfast"
 
 PURE = {"events", "shell_grammar"}
 SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "webhooks", "observability"}
+SEAMS = PURE | {"session", "store", "live", "models", "files", "tools", "commands", "tasks", "observability"}
 RUNTIME = SEAMS | {"protocol", "turns", "workers", "server"}
 ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
 
@@ -29,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": PURE,
     "live": PURE,
     "models": PURE | {"large_work"},
-    "tools": PURE | {"store", "commands", "tasks"},
+    "files": PURE | {"store"},
+    "tools": PURE | {"store", "files", "commands", "tasks"},
     "commands": PURE,
     "tasks": PURE | {"session", "store", "live", "commands"},
     # The sealer is chosen by the root: here it is only a type.

@@ -70,7 +70,7 @@ def test_every_requirement_is_pinned_with_hashes() -> None:
     extras = project["project"]["optional-dependencies"]
     run = set(groups["run"])
     assert required(*project["project"]["dependencies"]) <= run
-    for name in ("secrets", "jwt", "cluster", "otel"):
+    for name in ("secrets", "jwt", "buckets", "cluster", "otel"):
         assert required(*extras[name]) <= run | set(groups["extras"])
     assert required(*project["build-system"]["requires"]) <= set(groups["build"])
     assert required(*extras["test"]) <= set(everything)

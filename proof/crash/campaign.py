@@ -28,7 +28,7 @@ import msgspec
 
 from holdfast.events.event import PROGRESS, RECORDS
 from holdfast.events.inbox import Item, TaskNews
-from holdfast.store.crash_points import COMMAND_VERBS, ONLY_POSTGRESQL, RECEIVER_VERBS, VERBS
+from holdfast.store.crash_points import COMMAND_VERBS, OBJECT_VERBS, ONLY_POSTGRESQL, RECEIVER_VERBS, VERBS
 from proof.crash import postgres_trials
 from proof.crash.defects import BY_NAME as PLANTABLE
 from proof.crash.defects import DEFECTS, Defect
@@ -174,8 +174,9 @@ def _waits_for_the_frozen(name: str, database: Database) -> bool:
     return BY_NAME[name].looks_for_the_absent and database == "sqlite"
 
 
-NEVER_FROZEN = ("tool:", "register:")
-"""A tool's effect is outside every transaction; and one that can't register did not start, and says so."""
+NEVER_FROZEN = ("tool:", "register:", "add_file:", *(f"{verb}:" for verb in OBJECT_VERBS))
+"""A tool's effect is outside every transaction; one that can't register did not start, and says so. An upload may go on
+for less long than it takes until it is given up: here, it is given up at once."""
 
 
 # Crash points that must have been visited
@@ -186,7 +187,13 @@ def unvisited(points: set[str], database: Database) -> list[str]:
     verbs that record the outcome of tasks also put their news."""
     missing = [
         f"{verb}:{side}"
-        for verb in (*VERBS, *COMMAND_VERBS, *RECEIVER_VERBS, *(ONLY_POSTGRESQL if database == "postgresql" else ()))
+        for verb in (
+            *VERBS,
+            *COMMAND_VERBS,
+            *RECEIVER_VERBS,
+            *OBJECT_VERBS,
+            *(ONLY_POSTGRESQL if database == "postgresql" else ()),
+        )
         for side in ("before", "after")
         if not any(point.startswith(f"{verb}:") and point.endswith(f":{side}") for point in points)
     ]

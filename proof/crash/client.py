@@ -4,19 +4,21 @@ ids, and never repeats an acknowledged one."""
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
 from holdfast.events import message, turn
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Position, RequestId, SessionId, TurnId
+from holdfast.events.ids import EventId, FileId, Key, MessageId, Position, RequestId, SessionId, TurnId
 from holdfast.events.inbox import InboxItem, TaskNews
 from holdfast.events.request import Decision, ExternalToolRequested, PermissionRequested, UserInputRequested
 from holdfast.events.role import RoleBounds
 from holdfast.events.session import ClientTool, SettingsChanged
 from holdfast.events.task import TaskNotified
 from holdfast.events.webhook import REPORTED_EVENTS, TEST_EVENT, reported_types
+from holdfast.files.errors import FileMissing
+from holdfast.files.files import Files
 from holdfast.live.live import Delta
 from holdfast.server.errors import Conflict, OperationError
 from holdfast.server.operations import Answered, DeliveryChoice, Operations, SessionOptions
@@ -63,6 +65,8 @@ class Client:
     ) -> None:
         self.operations = operations
         self.journal = journal
+        self.files: Files | None = None
+        """For scenarios that have files."""
         self.tasks: TaskOperations | None = None
         """For scenarios that have commands, which run in `work`."""
         self._work = work
@@ -107,11 +111,16 @@ class Client:
     # The operations of a scenario's program
 
     async def send(
-        self, message_id: str, text: str, delivery: DeliveryChoice = "steer", bounds: RoleBounds | None = None
+        self,
+        message_id: str,
+        text: str,
+        delivery: DeliveryChoice = "steer",
+        bounds: RoleBounds | None = None,
+        files: tuple[str, ...] = (),
     ) -> None:
         async def send() -> str:
             sent = await self.operations.send(
-                self.key, text, message_id=MessageId(message_id), delivery=delivery, bounds=bounds
+                self.key, text, message_id=MessageId(message_id), delivery=delivery, bounds=bounds, file_ids=files
             )
             return sent.state
 
@@ -393,6 +402,40 @@ class Client:
 
     async def delete(self) -> None:
         await self._once("delete", lambda: self.operations.delete(self.key))
+
+    async def upload(self, file_id: str, content: str) -> None:
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            yield content.encode()
+
+        async def upload() -> str:
+            row = await self._files().add(self.key.owner, f"{file_id}.txt", pieces(), file_id=FileId(file_id))
+            return row.digest
+
+        await self._once(f"upload {file_id}", upload)
+
+    async def keep_file(self, file_id: str) -> None:
+        await self._once(f"keep-file {file_id}", lambda: self._files().keep(self.key.owner, file_id, is_kept=True))
+
+    async def use_file(self, file_id: str) -> None:
+        await self._once(f"use {file_id}", lambda: self.operations.store.use_files(self.key, [FileId(file_id)]))
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete a file. An earlier process may have done it."""
+
+        async def delete() -> None:
+            with contextlib.suppress(FileMissing):
+                await self._files().delete(self.key.owner, file_id)
+
+        await self._once(f"delete-file {file_id}", delete)
+
+    async def sweep(self) -> None:
+        """Remove what nothing needs: no other process uploads anything, and every file is old by now."""
+        await asyncio.sleep(LOOK_SECONDS)
+        await self._once("sweep", lambda: self._files().sweep())
+
+    def _files(self) -> Files:
+        assert self.files is not None, "the scenario has no files"
+        return self.files
 
     async def to_background(self) -> None:
         """Let the command that the turn waits for continue in the background."""

@@ -55,7 +55,14 @@ from holdfast.turns.held_session import HeldSession
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of
 from holdfast.workers import session_run
-from proof.crash import budget_defects, compaction_defects, crowd_defects, postgres_defects, webhook_defects
+from proof.crash import (
+    budget_defects,
+    compaction_defects,
+    crowd_defects,
+    file_defects,
+    postgres_defects,
+    webhook_defects,
+)
 from proof.crash.plant import altered
 from proof.crash.plant import replace as _replace
 from proof.crash.trial import Database, Kind
@@ -831,6 +838,30 @@ DEFECTS: tuple[Defect, ...] = (
         name="nothing is compacted",
         plant=compaction_defects.summarise_never,
         scenarios=("compaction",),
+        kinds=("calm",),
+    ),
+    Defect(
+        name="a file is there before its object",
+        plant=file_defects.add_a_file_before_its_object,
+        scenarios=("files",),
+        near="add_file:file",
+    ),
+    Defect(
+        name="the row of a content goes before its object",
+        plant=file_defects.drop_a_content_before_its_object,
+        scenarios=("files",),
+        near="drop_content",
+    ),
+    Defect(
+        name="an object is stored before its row",
+        plant=file_defects.store_an_object_without_its_row,
+        scenarios=("files",),
+        near="add_file:content:before",
+    ),
+    Defect(
+        name="the contents of deleted files stay",
+        plant=file_defects.keep_the_contents_of_deleted_files,
+        scenarios=("files-delete",),
         kinds=("calm",),
     ),
 )

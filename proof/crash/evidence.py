@@ -14,7 +14,8 @@ from holdfast.commands.folder import folders
 from holdfast.commands.processes import is_alive
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
-from holdfast.store.sqlite import audit_rows, budget_rows, key_rows, rows
+from holdfast.files.objects import HOME
+from holdfast.store.sqlite import audit_rows, budget_rows, file_rows, key_rows, rows
 from holdfast.store.sqlite.connections import connect
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash import postgres_evidence, postgres_trials
@@ -35,6 +36,10 @@ from proof.crash.trial import Trial
 
 MANY_ENTRIES: Final = 1_000
 """More entries of the audit log than one trial adds."""
+MANY_FILES = 100
+
+FILES = "files"
+"""The folder of a trial's files."""
 
 
 class Evidence(Kept, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ class Evidence(Kept, frozen=True, kw_only=True):
     """The frozen processes among them."""
     received: tuple[Received, ...] = ()
     """The requests that the receiver of its webhook got."""
+    objects: tuple[str, ...] = ()
+    """The files in the file store, without its name."""
     records: int = 0
     """Commands with any record. A key that was taken only to prevent a start has none."""
 
@@ -98,6 +105,7 @@ def _evidence(scenario: Scenario, trial: Trial, folder: Path, first: Key, kept: 
         lines=_lines(folder / "work"),
         alive=running_commands(folder),
         received=received(folder),
+        objects=_objects(folder / FILES),
         records=sum(bool(asked and asked.command) for asked in _asked(folder)),
         **msgspec.structs.asdict(kept),
     )
@@ -122,6 +130,9 @@ def kept_in_file(database: Path, key: Key) -> Kept:
             commands=_commands(db, key),
             keys=key_rows.read(db, None),
             audit=tuple(record.entry for record in audit_rows.read(db, 0, MANY_ENTRIES).records),
+            files=file_rows.page(db, key.owner, MANY_FILES, None, None).rows,
+            contents=dict(db.execute("SELECT id, state FROM content").fetchall()),
+            used=tuple(id for (id,) in db.execute(_USED, key_of(key))),
             readings=readings,
             rereadings=asyncio.run(read_again(snapshot, key, readings)),
         )
@@ -164,6 +175,9 @@ SELECT (SELECT count(*) FROM passage WHERE log = (SELECT log FROM session WHERE 
 """Rows of the text index: of a deleted session, and words of no passage at all."""
 
 
+_USED = "SELECT file FROM file_use WHERE owner = ? AND session = ? ORDER BY file"
+
+
 def _commands(db: sqlite3.Connection, key: Key) -> tuple[Command, ...]:
     query = "SELECT id, foreground, status, exit_code, kill_asked, settled FROM task WHERE owner = ? AND session = ?"
     return tuple(
@@ -177,6 +191,11 @@ def _commands(db: sqlite3.Connection, key: Key) -> tuple[Command, ...]:
         )
         for task_id, foreground, status, exit_code, kill_asked, settled in db.execute(query, key_of(key))
     )
+
+
+def _objects(files: Path) -> tuple[str, ...]:
+    found = (path.name for path in files.rglob("*") if path.is_file())
+    return tuple(sorted(name for name in found if name != HOME))
 
 
 def _lines(work: Path) -> dict[str, int]:

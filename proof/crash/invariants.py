@@ -592,6 +592,24 @@ def every_act_is_told_with_itself(evidence: Evidence) -> Iterator[str]:
         yield "old entries are gone without a word, or there although they were trimmed"
 
 
+def files_and_their_objects_agree(evidence: Evidence) -> Iterator[str]:
+    """Every file has its object, an acknowledged one is not lost, and after the last sweep there is nothing else."""
+    expected = evidence.scenario.files
+    if expected is None:
+        return
+    there = {str(row.file_id): row for row in evidence.files}
+    for name, row in there.items():
+        if evidence.contents.get(row.content_id) != "stored" or row.content_id not in evidence.objects:
+            yield f"the file {name} has the content {evidence.contents.get(row.content_id)} and no object"
+    if tuple(sorted(there)) != expected:
+        yield f"the files {sorted(there)} are left, and not {list(expected)}"
+    needed = {str(row.content_id) for row in evidence.files}
+    if set(evidence.contents) != needed or set(evidence.objects) != needed:
+        yield f"beside {sorted(needed)} there are {evidence.contents} and {evidence.objects}"
+    if evidence.scenario.is_deleted and evidence.used:
+        yield f"the deleted session still uses {evidence.used}"
+
+
 def what_is_replaced_is_taken_back(evidence: Evidence) -> Iterator[str]:
     """A replacement message is in the log once for each time that it was accepted, right after the event that takes the
     old one back."""
@@ -819,6 +837,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     turns_stay_within_the_bounds_of_their_senders,
     every_turn_ends,
     answered_once,
+    files_and_their_objects_agree,
     effects_happen_once,
     answers_count_once,
     the_log_is_whole,

@@ -13,6 +13,7 @@ from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
 from holdfast.store.audit import AuditEntry
 from holdfast.store.budget import Reserved, Spending
+from holdfast.store.files import FileRow
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
 
@@ -25,6 +26,7 @@ LEFT_OF_A_SESSION: Final = (
     "attachment",
     "annotation",
     "webhook_delivery",
+    "file_use",
 )
 """The tables that a deleted session must not have a row in."""
 
@@ -73,6 +75,12 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[Command, ...] = ()
     keys: tuple[KeyRow, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
+    files: tuple[FileRow, ...] = ()
+    """All files of the session's owner."""
+    contents: dict[str, str] = {}
+    """The state of each content, by its id."""
+    used: tuple[str, ...] = ()
+    """The files that the session uses."""
     readings: tuple[tuple[Reading, Cursor], ...]
     """The whole session, read in one go, with the cursor after each reading."""
     rereadings: tuple[tuple[Cursor, tuple[Reading, ...]], ...]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.events.ids import Key, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.store.audit import AuditEntry, record_of
-from holdfast.store.postgres import budget_rows, key_rows, rows
+from holdfast.store.postgres import budget_rows, file_rows, key_rows, rows
 from holdfast.store.postgres.connections import DatabaseAddress, Link
 from holdfast.store.store import CaughtUp, Cursor, Snapshot
 from proof.crash.kept_session import (
@@ -68,6 +68,9 @@ async def _kept(db: Link, key: Key) -> Kept:
         commands=await _commands(db, key),
         keys=await key_rows.read(db, None),
         audit=await _audit(db),
+        files=(await file_rows.page(db, key.owner, MANY_FILES, None, None)).rows,
+        contents=dict(await db.ask("SELECT id, state FROM holdfast.content")),
+        used=tuple(id for (id,) in await db.ask(_USED, key.owner, key.session)),
         readings=readings,
         rereadings=await read_again(snapshot, key, readings),
     )
@@ -76,6 +79,11 @@ async def _kept(db: Link, key: Key) -> Kept:
 async def _audit(db: Link) -> tuple[AuditEntry, ...]:
     rows = await db.ask(f"SELECT {AUDIT_COLUMNS} FROM holdfast.audit ORDER BY number")
     return tuple(record_of(row).entry for row in rows)
+
+
+MANY_FILES = 100
+
+_USED = "SELECT file FROM holdfast.file_use WHERE owner = $1 AND session = $2 ORDER BY file"
 
 
 class _Snapshot:

@@ -30,6 +30,7 @@ BEGIN
                WHERE schemaname = 'holdfast' AND tablename NOT IN ('migration', 'identity') LOOP
     EXECUTE format('DELETE FROM holdfast.%I', name);
   END LOOP;
+  UPDATE holdfast.identity SET files = NULL;
 END $$
 """
 

@@ -83,6 +83,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     places: int = 200
     """How many sessions a process runs at once."""
     is_deleted: bool = False
+    files: tuple[str, ...] | None = None
+    """The files that are left after the last sweep; None: it has none."""
     kills_itself: bool = False
     """The model ends the process: the runtime must give up on it."""
     looks_for_the_absent: bool = False

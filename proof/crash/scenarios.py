@@ -23,6 +23,7 @@ from proof.crash.budget_scenarios import BUDGET_SCENARIOS
 from proof.crash.client import Client
 from proof.crash.compaction_scenarios import COMPACTION_SCENARIOS
 from proof.crash.crowd_scenarios import CROWD_SCENARIOS
+from proof.crash.file_scenarios import FILE_SCENARIOS
 from proof.crash.scenario import COMPLETED, DONE, M1, M1_M2, USAGE, Scenario, rule, says
 from proof.crash.stage import HOLD_FOR_THE_STOP
 from proof.crash.task_scenarios import TASK_SCENARIOS
@@ -613,6 +614,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         ends={"m1": ("stopped",), "m2": COMPLETED},
     ),
     *TASK_SCENARIOS,
+    *FILE_SCENARIOS,
     *CROWD_SCENARIOS,
     *COMPACTION_SCENARIOS,
     *BUDGET_SCENARIOS,

@@ -26,6 +26,8 @@ from holdfast.commands.isolation import Unconfined
 from holdfast.commands.redaction import Redaction
 from holdfast.commands.service import SupervisorSettings
 from holdfast.events.ids import Key, Owner
+from holdfast.files.files import FileLimits, Files
+from holdfast.files.folder import ObjectFolder
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
 from holdfast.models.info import BOUNDLESS, ModelInfo
@@ -64,6 +66,7 @@ from proof.crash import defects, postgres_trials, receiver
 from proof.crash import plant as planting
 from proof.crash.budget_scenarios import LONGEST
 from proof.crash.client import LOOK_SECONDS, SECRET_KEY, Client
+from proof.crash.evidence import FILES
 from proof.crash.journal import Begun, Died, Failed, Journal, Passed, path_of, read
 from proof.crash.scenario import Program, Scenario
 from proof.crash.stage import TOOL_NAMES, StagedModel, tools_for
@@ -242,14 +245,16 @@ async def _play(part: Part, journal: Journal) -> None:
         store=store, live=live, clock=clock, bounds=BOUNDS, node=part.node, host=host, producer="campaign"
     )
     gates: dict[str, asyncio.Event] = {}
+    files = _files(part, store)
     for key in part.programs:
         file = part.file("journal", key)
         own = journal if key == part.scenario.key else Journal(file, part.process)
         clients[key] = Client(operations, key, own, read(file), work=part.folder / WORK, gates=gates)
+        clients[key].files = files
     async with contextlib.AsyncExitStack() as running:
         running.push_async_callback(store.close)
         shell = await _shell(part, store, live, clients, running) if part.scenario.has_commands else None
-        await running.enter_async_context(_worker(part, store, live, clients, shell, journal))
+        await running.enter_async_context(_worker(part, store, live, clients, shell, journal, files))
         if part.scenario.has_webhook:
             await running.enter_async_context(_deliverer(store))
         for client in clients.values():
@@ -345,6 +350,15 @@ def _options(part: Part, story: Scenario) -> SessionOptions:
     return msgspec.structs.replace(story.options, working_directory=str(part.folder / WORK))
 
 
+def _files(part: Part, store: Store) -> Files | None:
+    """The files of the trial. A dead process stores nothing any more, so what is left of it may be swept at once."""
+    if part.scenario.files is None:
+        return None
+    folder = part.folder / FILES
+    limits = FileLimits(unused_seconds=0, storing_seconds=0)
+    return Files(store, lambda: ObjectFolder(folder), SystemClock(), spool_folder=folder, limits=limits)
+
+
 async def _shell(
     part: Part, store: Store, live: LocalLive, clients: Mapping[Key, Client], running: contextlib.AsyncExitStack
 ) -> Shell:
@@ -374,7 +388,13 @@ class Stuck(Exception):
 
 
 def _worker(
-    part: Part, store: Store, live: LocalLive, clients: Mapping[Key, Client], shell: Shell | None, journal: Journal
+    part: Part,
+    store: Store,
+    live: LocalLive,
+    clients: Mapping[Key, Client],
+    shell: Shell | None,
+    journal: Journal,
+    files: Files | None = None,
 ) -> Worker:
     """It runs the sessions of the whole trial, whichever process plays them."""
     rules = tuple(rule for story in part.scenario.stories for rule in story.rules)
@@ -412,6 +432,7 @@ def _worker(
         registry=Registry(tools),
         models=of_session,
         shell=shell,
+        files=files,
         fallback_model=fallback,
     )
 

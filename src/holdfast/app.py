@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import pwd
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -28,6 +28,10 @@ from holdfast.commands.service import SupervisorSettings
 from holdfast.config import Config, ConfigError, load
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.events.session import ClientTool, SettingsChanged
+from holdfast.files.errors import FilesUnavailable
+from holdfast.files.files import FileLimits, Files
+from holdfast.files.folder import ObjectFolder
+from holdfast.files.objects import Objects
 from holdfast.live.live import Live
 from holdfast.live.local import LocalLive
 from holdfast.models.choice import ModelChoice
@@ -37,7 +41,8 @@ from holdfast.models.info import DEFAULT_WINDOW
 from holdfast.models.model import Model
 from holdfast.observability.figures import Figures
 from holdfast.observability.observer import Observer
-from holdfast.protocol.home import Home
+from holdfast.protocol.file import FileView
+from holdfast.protocol.home import Home, source_pieces
 from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.permission import Permission
 from holdfast.protocol.provider import OwnProvider
@@ -47,9 +52,11 @@ from holdfast.server.embedded.session import Session
 from holdfast.server.embedded.webhooks import OwnWebhooks
 from holdfast.server.given_provider import provider_given, secrets_given
 from holdfast.server.operations import Operations, SessionOptions
+from holdfast.server.operations.files import FileOperations
 from holdfast.server.operations.session_access import provider_in
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.operations.webhooks import WebhookOperations
+from holdfast.server.views.files import file_view
 from holdfast.server.views.sessions import session_view
 from holdfast.server.views.tasks import task_view
 from holdfast.server.views.usage import usage_view
@@ -67,6 +74,7 @@ from holdfast.tasks.keeper import KeeperTimings, TaskKeeper
 from holdfast.tasks.shell import Shell
 from holdfast.tools.built_in import BUILT_IN, COPILOT_SHELL
 from holdfast.tools.environment import is_secret
+from holdfast.tools.read_attached_file import read_attached_file
 from holdfast.tools.recall import recall
 from holdfast.tools.registry import Registry
 from holdfast.tools.tool import Tool
@@ -92,6 +100,11 @@ SERVING: Final[tuple[Role, ...]] = ("serve", "worker")
 """Roles of processes that run sessions of other users than their own."""
 
 PAGE: Final = 200
+
+SWEEP_SECONDS: Final = 600.0
+"""How often files are looked for that nothing needs any more."""
+
+NEEDS_OBSTORE = "A bucket needs the package `obstore`, which is not installed. Run: pip install 'holdfast[buckets]'"
 
 NEEDS_ASYNCPG = "PostgreSQL needs the package `asyncpg`, which is not installed. Run: pip install 'holdfast[cluster]'"
 
@@ -148,6 +161,8 @@ class Runtime(Home):
         self._store: Store | None = None
         self._worker: Worker | None = None
         self._hearing: asyncio.Task[None] | None = None
+        self._files: Files | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._failure: StoreUnavailable | None = None
         self._has_failed = asyncio.Event()
         self._operations: Operations | None = None
@@ -172,6 +187,7 @@ class Runtime(Home):
         except BaseException:
             await self.close()
             raise
+        self._files = self._new_files(store)
         self._operations = Operations(
             store=store,
             live=self._live,
@@ -192,6 +208,7 @@ class Runtime(Home):
             await self._worker.__aenter__()
             await self._keep_tasks(shell)
             await self._deliver_webhooks(store, secrets)
+            await self._keep_files(self._files)
         else:
             self._hearing = asyncio.create_task(self._hear_others(store))
         return self
@@ -211,9 +228,10 @@ class Runtime(Home):
             await self._keeper.stop()
         if self._deliverer is not None:
             await self._deliverer.stop(grace_seconds=grace_seconds)
-        if self._hearing is not None:
-            self._hearing.cancel()
-            await asyncio.gather(self._hearing, return_exceptions=True)
+        for task in (self._hearing, self._sweeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._redis is not None:
             await self._redis.close()
         store, self._store = self._store, None
@@ -268,6 +286,13 @@ class Runtime(Home):
         return OwnWebhooks(self.webhook_operations, self.owner)
 
     @property
+    def file_operations(self) -> FileOperations:
+        """Operations on the files of all owners: add, list, read, keep, delete."""
+        if self._files is None:
+            raise RuntimeError("Enter the runtime first: async with Runtime() as runtime")
+        return FileOperations(self.store, self._files)
+
+    @property
     def shell(self) -> Shell:
         """Starts commands, with their limits and their sandbox."""
         if self._shell is None:
@@ -300,7 +325,7 @@ class Runtime(Home):
     def tool_names(self) -> tuple[str, ...]:
         """The tools that sessions of this runtime may choose, in the order in which models are offered them."""
         names = (spec.name for spec in self._registry.offered(None, ()))
-        return tuple(name for name in names if self._registry.get(name) is not recall)
+        return tuple(name for name in names if self._registry.get(name) not in (recall, read_attached_file))
 
     @property
     def default_model(self) -> str:
@@ -382,6 +407,48 @@ class Runtime(Home):
 
     async def revoke_permission(self, permission_id: str) -> Permission:
         return await self.operations.revoke_permission(self.owner, permission_id)
+
+    async def upload(
+        self,
+        source: Path | bytes,
+        *,
+        name: str = "",
+        media_type: str = "",
+        file_id: str | None = None,
+        keep: bool = False,
+    ) -> FileView:
+        row = await self.file_operations.add(
+            self.owner,
+            name or (source.name if isinstance(source, Path) else ""),
+            source_pieces(source),
+            media_type=media_type,
+            file_id=file_id,
+            is_kept=keep,
+        )
+        return file_view(row)
+
+    async def files(self, *, session_id: str | None = None) -> AsyncIterator[FileView]:
+        after: str | None = None
+        while True:
+            page = await self.file_operations.page(self.owner, limit=PAGE, after=after, session=session_id)
+            for row in page.rows:
+                yield file_view(row)
+            after = page.next
+            if after is None:
+                return
+
+    async def file(self, file_id: str) -> FileView:
+        return file_view(await self.file_operations.find(self.owner, file_id))
+
+    async def read_file(self, file_id: str) -> AsyncGenerator[bytes, None]:
+        async for piece in self.file_operations.read(await self.file_operations.find(self.owner, file_id)):
+            yield piece
+
+    async def keep_file(self, file_id: str, *, kept: bool = True) -> FileView:
+        return file_view(await self.file_operations.keep(self.owner, file_id, is_kept=kept))
+
+    async def delete_file(self, file_id: str) -> None:
+        await self.file_operations.delete(self.owner, file_id)
 
     async def import_session(self, document: bytes) -> Session:
         return self.open(await self.operations.import_session(self.owner, document))
@@ -489,6 +556,28 @@ class Runtime(Home):
 
         return HttpReceivers(ReceiverRules(self.config.webhook_hosts))
 
+    def _new_files(self, store: Store) -> Files:
+        config = self.config
+        folder = config.files_folder
+        return Files(
+            store,
+            lambda: _objects_of(config),
+            self._clock,
+            spool_folder=config.data_dir / "uploads" if folder is None else folder,
+            limits=FileLimits(max_bytes=config.max_file_bytes, unused_seconds=config.file_unused_seconds),
+        )
+
+    async def _keep_files(self, files: Files) -> None:
+        """Sweep files from now on. A process that serves others says at once if it can't reach them."""
+        self._sweeping = asyncio.create_task(files.keep_swept(every_seconds=SWEEP_SECONDS), name="files: sweep")
+        if self._role not in SERVING:
+            return
+        try:
+            await files.check()
+        except FilesUnavailable as error:
+            log.error("%s Until then, this process can neither store nor read files.", error.message)
+        files.sweep_soon()
+
     def _secrets(self) -> Iterable[str]:
         """Values that are removed from tool results."""
         for name, value in self._environ.items():
@@ -522,6 +611,7 @@ class Runtime(Home):
             models=self._model,
             credentials=self.credentials,
             shell=shell,
+            files=self._files,
             instructions=self._instructions,
             compaction_model=self.config.model_compaction,
             fallback_model=self.config.model_fallback,
@@ -630,6 +720,18 @@ async def _commands_folder_of(config: Config, store: Store) -> Path:
     return config.data_dir / f"{await store.identity()}.commands"
 
 
+def _objects_of(config: Config) -> Objects:
+    """The file store."""
+    folder = config.files_folder
+    if folder is not None:
+        return ObjectFolder(folder)
+    try:
+        from holdfast.files.bucket import Bucket  # deferred: an optional package
+    except ImportError:
+        raise FilesUnavailable(NEEDS_OBSTORE) from None
+    return Bucket(config.files)
+
+
 def exposures(config: Config) -> list[str]:
     """Warnings about files with sessions and keys that other users of this machine can read."""
     paths = [] if config.is_postgres else database_files(config.database_path)
@@ -659,6 +761,8 @@ def isolation_of(config: Config, environ: Mapping[str, str], *, role: Role = "pr
     if not config.is_postgres:
         database = config.database_path
         hidden += (database.parent, database.resolve().parent, _commands_folder(database))
+    if config.files_folder is not None:
+        hidden += (config.files_folder,)
     return Bubblewrap(network=config.sandbox_network == "on", hidden=hidden, search_path=environ.get("PATH"))
 
 
@@ -694,6 +798,8 @@ def turn_limits(config: Config) -> TurnLimits:
         running=config.max_running_turns_per_owner or None,
         in_flight=config.max_turns_in_flight_per_owner or None,
         sessions=config.max_sessions_per_owner or None,
+        files=config.max_files_per_owner or None,
+        file_bytes=config.max_file_bytes_per_owner or None,
         stored_bytes=config.max_bytes_per_owner or None,
         unlimited=frozenset() if config.auth == "keys" else frozenset({Owner(config.owner)}),
         spend=SpendLimits(

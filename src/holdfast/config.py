@@ -36,6 +36,9 @@ RESERVED: Final = frozenset(
 )
 """Variables that other programs of Holdfast read. Setting them here is allowed and has no effect."""
 
+BUCKETS: Final = ("s3", "gs", "az")
+"""The schemes of file stores that are no folder."""
+
 MAX_NUMBER: Final = 1_000_000_000_000
 """The upper bound of every number: sums of two still fit wherever they are stored, and typing errors are caught."""
 
@@ -280,6 +283,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
     audit_days: int = 0
     """How many days entries of the audit log are kept; `holdfast serve` removes older ones. 0: for good."""
+    files: str = ""
+    """The folder of files, or a bucket: `s3://BUCKET/PREFIX`, `gs://…` or `az://…` (needs `holdfast[buckets]`). Else a
+    folder beside the database, or in the data directory with PostgreSQL. See docs/files.md."""
+    max_file_bytes: int = 500_000_000
+    """The largest file; a larger one is refused while it comes."""
+    max_files_per_owner: int = 10_000
+    """Files of one owner with an API key; a further one is refused. 0 is no limit."""
+    max_file_bytes_per_owner: int = 10_000_000_000
+    """All files of one owner with an API key. 0 is no limit."""
+    file_unused_seconds: float = 86_400.0
+    """How long a file stays that no session uses and that is not kept."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -356,6 +370,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         """The file of the embedded database."""
         assert not self.is_postgres, "PostgreSQL has no file here"
         return Path(self.database.removeprefix(SQLITE))
+
+    @property
+    def files_folder(self) -> Path | None:
+        """The folder of files; None: they are in a bucket."""
+        if self.files:
+            return None if "://" in self.files else Path(self.files)
+        if self.is_postgres:
+            return self.data_dir / "files"
+        database = self.database_path.resolve()
+        return database.with_name(database.name + ".files")
 
     @property
     def database_shown(self) -> str:
@@ -566,6 +590,17 @@ def without_password(url: str) -> str:
     host = (parts.netloc.rpartition("@")[2] or "".join(query.get("host", [])[:1])).replace("/", "%2F")
     user = f"{parts.username}@" if parts.username else ""
     return f"postgresql://{user}{host}{parts.path}"
+
+
+def _read_file_place(given: Given, environ: Mapping[str, str]) -> str:
+    allowed = f"a folder, or the URL of a bucket: {', '.join(f'{scheme}://…' for scheme in BUCKETS)}"
+    text = given.text(allowed=allowed)
+    if "://" not in text:
+        return str(_absolute(text, environ))
+    parts = urlsplit(text)
+    if parts.scheme not in BUCKETS or not parts.netloc or "@" in parts.netloc or parts.query:
+        raise given.refused("not such a URL (credentials come from the environment)", allowed=allowed)
+    return text
 
 
 def _read_postgres(given: Given, environ: Mapping[str, str]) -> Secret:
@@ -788,6 +823,8 @@ MAY_BE_ZERO: Final = frozenset(
         "max_sessions_per_owner",
         "max_bytes_per_owner",
         "max_webhooks_per_owner",
+        "max_files_per_owner",
+        "max_file_bytes_per_owner",
         "replay_seconds",
         "jwt_leeway_seconds",
         "audit_days",
@@ -810,6 +847,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="database", option="--database", default="sqlite:///<data_dir>/holdfast.db", read=_read_database),
     Setting(name="database_pooled", option=None, default="off", read=_one_of(get_args(Switch))),
     Setting(name="database_direct", option="--database-direct", default="", read=_read_postgres),
+    Setting(name="files", option=None, default="", read=_read_file_place),
     Setting(name="node", option=None, default="", read=_read_name),
     Setting(name="shared_directories", option=None, default="", read=_read_folders),
     Setting(name="model", option="--model", default="demo", read=_read_model),

@@ -206,3 +206,31 @@ async def test_a_provider_that_can_not_be_called_is_refused_and_no_session_is_ma
 
 def test_a_provider_does_not_show_its_key() -> None:
     assert "secret" not in repr(OwnProvider(base_url="http://127.0.0.1/v1", api_key="secret"))
+
+
+async def test_a_file_is_uploaded_listed_read_kept_and_deleted(home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_bytes(b"1,2\n" * 200_000)
+    session = await home.session()
+    from_path = await home.upload(path, file_id="numbers")
+    assert await home.upload(path, file_id="numbers") == from_path
+    assert (from_path.id, from_path.name, from_path.media_type) == ("numbers", "numbers.csv", "text/csv")
+    with pytest.raises(Conflict) as reused:
+        await home.upload(b"other", name="numbers.csv", file_id="numbers")
+    assert reused.value.code == "id_reused"
+    from_bytes = await home.upload(b"hello", name="hello.txt", keep=True)
+    assert [found async for found in home.files()] == [from_bytes, from_path]
+    assert [found async for found in home.files(session_id=session.id)] == []
+    assert b"".join([piece async for piece in home.read_file("numbers")]) == path.read_bytes()
+    assert (await home.keep_file(from_bytes.id, kept=False)).kept is False
+    await home.delete_file("numbers")
+    for use in (home.file("numbers"), home.delete_file("numbers"), home.keep_file("numbers")):
+        with pytest.raises(NotFound) as missing:
+            await use
+        assert missing.value.code == "file_not_found"
+    with pytest.raises(NotFound):
+        _ = [piece async for piece in home.read_file("numbers")]
+    for name in ("", "..", "a/b"):
+        with pytest.raises(Invalid):
+            await home.upload(b"x", name=name)
+    assert [found.id async for found in home.files()] == [from_bytes.id]

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.events.event import RECORDS
-from holdfast.store.crash_points import ONLY_POSTGRESQL, VERBS
+from holdfast.store.crash_points import OBJECT_VERBS, ONLY_POSTGRESQL, VERBS
 from holdfast.store.store import Store
 from proof.crash.campaign import Tally, aims_at, can_freeze, plan, unvisited
 from proof.crash.trial import Point, parse
@@ -34,13 +34,15 @@ def test_a_kind_of_write_that_nothing_visits_is_noticed() -> None:
     assert "commit:user.message" not in missing
     assert "commit:holdfast.turn_ended" in missing
     assert {f"{verb}:after" for verb in (*VERBS, *ONLY_POSTGRESQL) if verb not in ("put", "commit")} <= set(missing)
+    assert {f"{verb}:before" for verb in OBJECT_VERBS} <= set(missing)
     assert {f"commit:{event.__struct_config__.tag}" for event in RECORDS} <= set(missing)
 
 
 READS = """catch_up load events_after waiting_items tails row rows glance oldest_unclaimed turns receipt requests ledger
 attachments granted grants secret keys valid_key tasks running_tasks task owner_tasks host_tasks stray_tasks limits
 identity process is_alive held changes turn_start has_next attached stored prompt budget budgets spending
-search_log passages tool_result audit_log webhooks webhook webhook_backlog deliveries delivery"""
+search_log passages tool_result audit_log webhooks webhook webhook_backlog deliveries delivery
+file files"""
 """Methods of a store that write nothing."""
 
 ELSEWHERE = {"backup": "it writes another file", "close": "it is visited as `release:process`"}

@@ -23,7 +23,7 @@ THEIRS = ("bash", "read_bash", "stop_bash", "list_bash")
 
 def test_the_model_gets_them_in_this_order() -> None:
     offered = Registry(BUILT_IN).offered(None, ())
-    assert tuple(spec.name for spec in offered) == (*FILES, *OURS, *THEIRS, *OTHERS, "recall")
+    assert tuple(spec.name for spec in offered) == (*FILES, *OURS, *THEIRS, *OTHERS, "recall", "read_attached_file")
     assert all(spec.description for spec in offered)
 
 
@@ -75,7 +75,7 @@ def test_only_what_may_happen_twice_is_repeated_after_a_crash() -> None:
         "a command has one key for all attempts, and is watched on"
     )
     looks = {"list_tasks", "task_status", "wait_for_task", "read_bash", "list_bash"}
-    looks |= {"view", "grep", "glob", "read_tool_output", "recall"}
+    looks |= {"view", "grep", "glob", "read_tool_output", "recall", "read_attached_file"}
     assert {tool.name for tool in BUILT_IN if tool.read_only} == looks
 
 

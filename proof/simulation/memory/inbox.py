@@ -7,13 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.events import codec
-from holdfast.events.ids import Position
+from holdfast.events.ids import FileId, Position
 from holdfast.events.inbox import Answer, InboxItem, Item, Message, Stop
 from holdfast.events.role import RoleBounds
 from holdfast.store import admission
 from holdfast.store.admission import NO_SESSION, NOT_QUEUED, Fact, NewItem, Plan, Put, SessionFacts, StoredItem
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import TurnLimits
+from proof.simulation.memory import files
 from proof.simulation.memory.order import is_counted, last_in_line, turns
 from proof.simulation.memory.tables import Database, InboxRecord, SessionRecord, usage_of
 
@@ -29,6 +30,7 @@ def put(db: Database, asked: Put) -> tuple[Accepted | Refused, str | None]:
     if not isinstance(decision, Plan):
         return decision, None
     db.add_grants(asked.key.owner, decision.grants)
+    files.use(db, asked.key, decision.uses)
     return decision.receipt(_apply(session, decision, asked.now)), kind(asked.item)
 
 
@@ -74,6 +76,12 @@ def _fact(db: Database, session: SessionRecord, fact: Fact) -> Any:
             )
         case "grants":
             return db.grants_of(session.key.owner)
+        case "files":
+            return {
+                FileId(file_id): row
+                for file_id in fact.ids
+                if (row := db.files.get((session.key.owner, FileId(file_id)))) is not None
+            }
         case "last_in_line":
             return last_in_line(db, session.key.owner)
 

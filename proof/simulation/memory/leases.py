@@ -10,7 +10,7 @@ from holdfast.events.inbox import INBOX_VERSION, Stop
 from holdfast.store.fences import FenceStep
 from holdfast.store.store import Attachment, Claim, Clash, Key, Lease, Loaded, ReleaseKind, Snapshot
 from holdfast.store.turn_limits import TurnLimits
-from proof.simulation.memory import reading, webhooks
+from proof.simulation.memory import files, reading, webhooks
 from proof.simulation.memory.order import Order
 from proof.simulation.memory.tables import AttachmentRecord, Database, ProcessRecord, SessionRecord
 
@@ -302,4 +302,5 @@ def delete(db: Database, key: Key, fence_step: int) -> tuple[bool, str | None]:
         if owner_key == key:
             record.row = replace(record.row, kill_asked="deletion", command="", description="")
     webhooks.delete_session(db, key)
+    files.delete_of_session(db, key)
     return True, "session"

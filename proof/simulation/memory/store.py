@@ -11,7 +11,18 @@ from msgspec.structs import replace
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, random_id
+from holdfast.events.ids import (
+    EventId,
+    Fence,
+    FileId,
+    Owner,
+    Position,
+    RequestId,
+    SessionId,
+    TaskId,
+    ToolCallId,
+    random_id,
+)
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item, UnknownItem
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -22,6 +33,8 @@ from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
+from holdfast.store.file_admission import NewFile
+from holdfast.store.files import ContentId, FilePage, FileRow, Reserved
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants, admit_grants
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import (
@@ -60,6 +73,7 @@ from holdfast.store.webhooks import (
 from proof.simulation.memory import (
     annotations,
     budgets,
+    files,
     inbox,
     leases,
     order,
@@ -178,6 +192,7 @@ class MemoryStore:
         stop_first: str | None = None,
         grants: NewGrants | None = None,
         audit: AuditEntry | None = None,
+        max_file_bytes: int = 0,
     ) -> Accepted | Refused:
         asked = encode_put(
             key,
@@ -187,6 +202,7 @@ class MemoryStore:
             only_if_idle=only_if_idle,
             stop_first=stop_first,
             grants=grants,
+            max_file_bytes=max_file_bytes,
             limits=self.limits,
             now=self._now(),
         )
@@ -458,6 +474,41 @@ class MemoryStore:
             return bool(gone), "rule" if gone else None
 
         return await self._write("revoke_grant", write, audit=audit)
+
+    # Files
+
+    async def add_file(
+        self, row: FileRow, *, session: SessionId | None = None, is_stored: bool = False
+    ) -> FileRow | Reserved | Refused:
+        new = NewFile(row=row, session=session, is_stored=is_stored, limits=self.limits)
+        return await self._write("add_file", lambda: files.add(self._db, new))
+
+    async def file(self, owner: Owner, file_id: FileId) -> FileRow | None:
+        return await self._read("file", lambda: self._db.files.get((owner, file_id)))
+
+    async def files(
+        self, owner: Owner, *, limit: int, after: str | None = None, session: SessionId | None = None
+    ) -> FilePage:
+        return await self._read("files", lambda: files.page(self._db, owner, limit, after, session))
+
+    async def keep_file(self, owner: Owner, file_id: FileId, *, is_kept: bool) -> FileRow | None:
+        return await self._write("keep_file", lambda: files.keep(self._db, owner, file_id, is_kept=is_kept))
+
+    async def delete_file(self, owner: Owner, file_id: FileId) -> bool:
+        return await self._write("delete_file", lambda: files.delete(self._db, owner, file_id))
+
+    async def use_files(self, key: Key, file_ids: Sequence[FileId]) -> None:
+        await self._write("use_files", lambda: files.use(self._db, key, file_ids))
+
+    async def doom_contents(self, *, unused_ms: int, storing_ms: int) -> tuple[ContentId, ...]:
+        now = self._now()
+        return await self._write("doom_contents", lambda: files.doom(self._db, now, unused_ms, storing_ms))
+
+    async def drop_content(self, content_id: ContentId) -> None:
+        await self._write("drop_content", lambda: files.drop_content(self._db, content_id))
+
+    async def file_home(self, name: str) -> str:
+        return await self._write("file_home", lambda: files.home(self._db, name))
 
     # Secrets of clients
 

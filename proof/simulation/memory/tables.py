@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 
 from holdfast.events import codec
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Fence, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
+from holdfast.events.ids import EventId, Fence, FileId, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
 from holdfast.store.audit import TRIM_ENTRIES, AuditEntry, AuditPage, AuditRecord
 from holdfast.store.budget import OwnerBudget, Reserved, Spending
+from holdfast.store.files import ContentId, FileRow
 from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import Attachment, Key, LedgerEntry, NewSession, RequestRow, Segment, Snapshot, Status
@@ -149,6 +150,19 @@ class DeliveryRecord:
         self.held_by: str | None = None
 
 
+class ContentRecord:
+    """The row of a content."""
+
+    __slots__ = ("changed_at", "digest", "owner", "size", "state")
+
+    def __init__(self, owner: Owner, digest: str, size: int, state: str, changed_at: int) -> None:
+        self.owner = owner
+        self.digest = digest
+        self.size = size
+        self.state = state
+        self.changed_at = changed_at
+
+
 class ProcessRecord:
     """A process that has the store open."""
 
@@ -177,6 +191,10 @@ class Database:
         self.budgets: dict[Owner, OwnerBudget] = {}
         self.grants: dict[tuple[Owner, str, str, str], GrantOrigin] = {}
         """Keyed by owner, place, rule and session."""
+        self.files: dict[tuple[Owner, FileId], FileRow] = {}
+        self.file_uses: set[tuple[Key, FileId]] = set()
+        self.contents: dict[ContentId, ContentRecord] = {}
+        self.file_home: str | None = None
         self.api_keys: dict[str, KeyRow] = {}
         self.audit: list[AuditRecord] = []
         self.audit_head = 0

@@ -7,7 +7,8 @@ async with connect("http://127.0.0.1:8787", key) as server:
 """
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,7 +22,8 @@ from holdfast.config import Secret, load
 from holdfast.events.codec import to_bytes
 from holdfast.events.ids import random_id
 from holdfast.events.session import ClientTool
-from holdfast.protocol.home import Home
+from holdfast.protocol.file import FileList, FileView
+from holdfast.protocol.home import Home, source_pieces
 from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.model import ModelList, OfferedModel
 from holdfast.protocol.permission import Permission, PermissionList
@@ -170,10 +172,62 @@ class Server(Home):
         """The owner's webhooks, which get the events of all sessions."""
         return ServerWebhooks(self._wire)
 
+    async def upload(
+        self,
+        source: Path | bytes,
+        *,
+        name: str = "",
+        media_type: str = "",
+        file_id: str | None = None,
+        keep: bool = False,
+    ) -> FileView:
+        query = {
+            "name": name or (source.name if isinstance(source, Path) else ""),
+            "id": file_id if file_id is not None else random_id(),
+            "keep": "true" if keep else "false",
+        }
+        asked = WireRequest(
+            method="POST",
+            path="/v1/files",
+            query=query,
+            body=partial(source_pieces, source),
+            headers={"content-type": media_type or "application/octet-stream"},
+        )
+        return await self._wire.ask(asked, FileView)
+
+    async def files(self, *, session_id: str | None = None) -> AsyncIterator[FileView]:
+        path = "/v1/files" if session_id is None else f"/v1/sessions/{quote(session_id, safe='')}/files"
+        cursor: str | None = None
+        while True:
+            query = {"limit": str(PAGE), **({"cursor": cursor} if cursor is not None else {})}
+            page = await self._wire.ask(WireRequest(method="GET", path=path, query=query), FileList)
+            for found in page.files:
+                yield found
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def file(self, file_id: str) -> FileView:
+        return await self._wire.ask(WireRequest(method="GET", path=_file_path(file_id)), FileView)
+
+    def read_file(self, file_id: str) -> AsyncGenerator[bytes, None]:
+        return self._wire.pieces(WireRequest(method="GET", path=f"{_file_path(file_id)}/content"))
+
+    async def keep_file(self, file_id: str, *, kept: bool = True) -> FileView:
+        asked = WireRequest(method="PATCH", path=_file_path(file_id), body=to_bytes({"kept": kept}))
+        return await self._wire.ask(asked, FileView)
+
+    async def delete_file(self, file_id: str) -> None:
+        await self._wire.ask_bytes(WireRequest(method="DELETE", path=_file_path(file_id)))
+
     async def import_session(self, document: bytes) -> Session:
         """A new, idle session from a document of `Session.export`. This is never retried, because it carries no id."""
         asked = WireRequest(method="POST", path="/v1/sessions/import", body=document, is_repeatable=False)
         return self.open((await self._wire.ask(asked, SessionView)).id)
+
+
+def _file_path(file_id: str) -> str:
+    return f"/v1/files/{quote(file_id, safe='')}"
 
 
 def _given_tool(tool: ClientTool) -> dict[str, Any]:

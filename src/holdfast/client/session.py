@@ -1,6 +1,6 @@
 """A session on a server, with the methods of `holdfast.Session`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -54,24 +54,34 @@ class Session(AnySession):
     # Sending
 
     async def send(
-        self, text: str, *, message_id: str | None = None, delivery: DeliveryChoice = "steer", unattended: bool = False
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
+        files: Sequence[str] = (),
     ) -> Sent:
         """Send a message, which is durable on return. Its turn runs whether or not a client follows it.
 
         `unattended`: no person can be asked, so every call that would need an approval is denied."""
         made = message_id if message_id is not None else random_id()
-        body = {"text": text, "message_id": made, "delivery": delivery, "unattended": unattended}
+        body: dict[str, Any] = {"text": text, "message_id": made, "delivery": delivery, "unattended": unattended}
+        if files:
+            body["files"] = list(files)
         return await self._post("/messages", body, Sent)
 
     async def receipt(self, message_id: str) -> Sent:
         """The current receipt of a message."""
         return await self._get(f"/messages/{quote(message_id, safe='')}", Sent)
 
-    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+    async def run(
+        self, text: str, *, message_id: str | None = None, unattended: bool = False, files: Sequence[str] = ()
+    ) -> TurnResult:
         """Send a message and wait until its turn ends, or waits for an answer. A program that was restarted meanwhile
         rejoins the same turn by giving the same `message_id`."""
         head = (await self.look()).head
-        sent = await self.send(text, message_id=message_id, unattended=unattended)
+        sent = await self.send(text, message_id=message_id, unattended=unattended, files=files)
         return await self.result_of(sent.message_id, after="0" if sent.duplicate else str(head))
 
     async def result_of(self, message_id: str, *, after: str = "0") -> TurnResult:

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
@@ -44,7 +44,9 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     query: Mapping[str, str] = {}
-    body: bytes | None = None
+    body: bytes | Callable[[], AsyncIterable[bytes]] | None = None
+    """Bytes, or a function that begins them anew for each try."""
+    headers: Mapping[str, str] = {}
     is_repeatable: bool = True
     """The server carries the request out once, however often it is sent."""
 
@@ -111,6 +113,12 @@ class Wire:
         async with self._exchange(asked, {"accept": "application/json"}) as response:
             return await response.read()
 
+    async def pieces(self, asked: WireRequest) -> AsyncGenerator[bytes, None]:
+        """The body of the response as it arrives, once. Raises `Unreachable` if it is cut."""
+        async with self._exchange(asked, {}) as response:
+            async for piece in response.content.iter_any():
+                yield piece
+
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncGenerator[aiohttp.StreamReader, None]:
         """A response that is read as it arrives. Raises `Unreachable` if the connection breaks."""
@@ -136,8 +144,8 @@ class Wire:
                 asked.method,
                 f"{self.address.url}{asked.path}",
                 params=dict(asked.query),
-                data=asked.body,
-                headers={**shown, **headers},
+                data=asked.body() if callable(asked.body) else asked.body,
+                headers={**shown, **headers, **asked.headers},
                 allow_redirects=False,
             ) as response:
                 if response.status >= 300:

@@ -18,6 +18,7 @@ RequestId = NewType("RequestId", str)
 TaskId = NewType("TaskId", str)
 EventId = NewType("EventId", str)
 CompactionId = NewType("CompactionId", str)
+FileId = NewType("FileId", str)
 
 Position = NewType("Position", int)
 """The position of an event in its session's log: 1, 2, 3, … without gaps. 0 is before the first."""

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.events.ids import CompactionId, MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
-from holdfast.events.message import Image, PageContext
+from holdfast.events.ids import CompactionId, FileId, MessageId, Position, RequestId, TaskId, ToolCallId, TurnId
+from holdfast.events.message import AttachedFile, Image, PageContext
 from holdfast.events.request import Decision
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -29,6 +29,10 @@ class Message(Payload, frozen=True, tag="message"):
     unattended: bool = False
     images: tuple[Image, ...] = ()
     attachments: tuple[dict[str, Any], ...] = ()
+    file_ids: tuple[FileId, ...] = ()
+    """The files as its sender named them."""
+    files: tuple[AttachedFile, ...] = ()
+    """Those of them that its owner has, set by the store when it accepts the message."""
     agent_mode: str = ""
     context: PageContext | None = None
     model: str | None = None
@@ -40,7 +44,10 @@ class Message(Payload, frozen=True, tag="message"):
 
     def says_the_same(self, other: "Message") -> bool:
         """Whether both have the same content, so that they may share an id; the sender's role does not matter."""
-        return msgspec.structs.replace(self, bounds=None) == msgspec.structs.replace(other, bounds=None)
+        return self._as_sent() == other._as_sent()
+
+    def _as_sent(self) -> "Message":
+        return msgspec.structs.replace(self, bounds=None, files=())
 
 
 class PermissionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="permission"):

@@ -1,12 +1,13 @@
 """Events about messages: those of people, the answers of the model, and the outcome of each model call."""
 
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.events.body import Body
-from holdfast.events.ids import MessageId, ToolCallId, TurnId
+from holdfast.events.ids import FileId, MessageId, ToolCallId, TurnId
 from holdfast.events.role import RoleBounds
 
 Delivery = Literal["idle", "queued", "steering"]
@@ -43,11 +44,59 @@ Block = TextBlock | ReasoningBlock | ToolCallBlock
 BlockKind = Literal["text", "reasoning", "tool_call"]
 
 
+PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""The media types of the images that models take."""
+
+PDF: Final = "application/pdf"
+
+MAX_PICTURE_BYTES: Final = 5_000_000
+"""Providers refuse larger images, and an image is sent again with every later call."""
+
+MAX_SHOWN_BYTES: Final = 10_000_000
+"""What the model is shown of the files of one message."""
+
+
 class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """An image that the model is shown."""
+    """An image that the model is shown, or a PDF, which is a series of images to it."""
 
     media_type: str
     data: bytes
+
+
+class AttachedFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """A file as a message has it. Its content is not in the log."""
+
+    file_id: FileId
+    name: str
+    media_type: str
+    size: int
+
+    @property
+    def is_picture(self) -> bool:
+        return self.media_type in PICTURES and self.size <= MAX_PICTURE_BYTES
+
+    def as_line(self) -> str:
+        return f"- {self.name} ({self.media_type}, {self.size:,} bytes), file_id: {self.file_id}"
+
+
+def shown_files(files: Iterable[AttachedFile]) -> tuple[AttachedFile, ...]:
+    """Those of a message's files that the model is shown, and not only told of: pictures and PDFs, the first of them
+    that have room."""
+    shown: list[AttachedFile] = []
+    left = MAX_SHOWN_BYTES
+    for file in files:
+        if (file.is_picture or file.media_type == PDF) and 0 < file.size <= left:
+            shown.append(file)
+            left -= file.size
+    return tuple(shown)
+
+
+def attached_files_text(files: Sequence[AttachedFile]) -> str:
+    """What the model is told of a message's files."""
+    if not files:
+        return ""
+    told = "The tool read_attached_file reads the text of a file."
+    return "\n".join(("[Attached files]", *(file.as_line() for file in files), told))
 
 
 class PageContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
@@ -75,6 +124,7 @@ class UserMessage(Body, frozen=True, tag="user.message"):
     attachments: tuple[dict[str, Any], ...] = ()
     """The attachments as the client described them, without their bytes; the model's part of them is in `added` and
     `images`."""
+    files: tuple[AttachedFile, ...] = ()
     agent_mode: str = ""
     model: str | None = None
     """The model of the rest of the turn, instead of the session's."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.events.codec import to_bytes
-from holdfast.events.message import Image
+from holdfast.events.message import PDF, Image
 from holdfast.models.call_ids import COMMON_ID, CallIds
 from holdfast.models.image_note import with_image_note
 from holdfast.models.kept_reasoning import kept_in
@@ -32,6 +32,9 @@ ThinkingField = Literal["reasoning", "reasoning_effort"]
 
 EFFORTS: Final = ((0, "none"), (4_000, "low"), (16_000, "medium"))
 """The word for a thinking budget of up to this many tokens; a larger budget is `high`."""
+
+PDF_NAME: Final = "document.pdf"
+"""A PDF needs a name here. Its own is in the text of its message."""
 
 TOOL_IMAGES: Final = "The images of the tool results above, in order."
 """Introduces the images of tool results: a tool message takes only text, so the images go into a user message."""
@@ -54,7 +57,16 @@ class _Picture(msgspec.Struct, tag_field="type", tag="image_url"):
     image_url: _Url
 
 
-_Content = str | list[_Text | _Picture]
+class _Data(msgspec.Struct):
+    filename: str
+    file_data: str
+
+
+class _File(msgspec.Struct, tag_field="type", tag="file"):
+    file: _Data
+
+
+_Content = str | list[_Text | _Picture | _File]
 
 
 class _System(msgspec.Struct, tag_field="role", tag="system"):
@@ -229,9 +241,9 @@ class _ChatMessages:
         # An empty part can't carry a mark: Claude's providers refuse it.
         return [_Text(text)] if self._form.takes_cache_marks and text else text
 
-    def _parts(self, text: str, images: Sequence[Image]) -> list[_Text | _Picture]:
+    def _parts(self, text: str, images: Sequence[Image]) -> list[_Text | _Picture | _File]:
         texts = [_Text(text)] if text else []
-        pictures = [_Picture(_Url(_data_url(image))) for image in images]
+        pictures = [_picture(image) for image in images]
         # Only text can carry a mark: what stands after it would not be cached.
         return [*pictures, *texts] if self._form.takes_cache_marks else [*texts, *pictures]
 
@@ -241,7 +253,13 @@ def _last_text(message: _Message) -> _Text | None:
     return next((part for part in reversed(parts) if isinstance(part, _Text) and part.text), None)
 
 
-def _data_url(image: Image) -> str:
+def _picture(image: Image) -> _Picture | _File:
+    if image.media_type == PDF:
+        return _File(_Data(PDF_NAME, data_url(image)))
+    return _Picture(_Url(data_url(image)))
+
+
+def data_url(image: Image) -> str:
     return f"data:{image.media_type};base64,{b64encode(image.data).decode()}"
 
 

@@ -46,6 +46,7 @@ def _of_family(model: str, base_url: str) -> dict[str, Any]:
     return {
         "max_output": family.max_output,
         "takes_images": family.images,
+        "takes_documents": family.documents,
         "takes_tools": family.tools,
         "takes_thinking": family.thinking,
         "takes_cache_marks": is_claude and host_of(base_url) == OPENROUTER,
@@ -57,6 +58,7 @@ def _of_statement(stated: StatedFacts) -> dict[str, Any]:
         "window": stated.window,
         "max_output": stated.max_output,
         "takes_images": stated.images,
+        "takes_documents": stated.documents,
         "takes_tools": stated.tools,
         "takes_thinking": stated.thinking,
         "takes_cache_marks": stated.cache_marks,

@@ -41,6 +41,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_output: int | None = None
     """The longest answer in tokens; None if nobody knows."""
     takes_images: bool = True
+    takes_documents: bool = False
+    """PDFs. A server that does not know them refuses the whole call."""
     takes_tools: bool = True
     takes_thinking: bool = True
     takes_cache_marks: bool = False

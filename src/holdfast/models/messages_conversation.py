@@ -13,6 +13,7 @@ from holdfast.models.call_ids import CallIds
 from holdfast.models.image_note import with_image_note
 from holdfast.models.messages_parts import (
     THINKING,
+    DocumentPart,
     ImagePart,
     MarkablePart,
     Part,
@@ -109,7 +110,7 @@ class SentConversation:
         self.messages.append(SentMessage("user", parts))
         self._awaited, self._results, self._said = {}, [], []
 
-    def _content(self, text: str, images: Sequence[Image]) -> list[TextPart | ImagePart]:
+    def _content(self, text: str, images: Sequence[Image]) -> list[TextPart | ImagePart | DocumentPart]:
         if not self._takes_images:
             text, images = with_image_note(text, images), ()
         return [*_texts(text), *map(image_part, images)]

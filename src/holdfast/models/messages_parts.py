@@ -7,11 +7,11 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.events.codec import to_bytes
-from holdfast.events.message import Image
+from holdfast.events.message import PDF, PICTURES, Image
 from holdfast.models.lenient_decoder import parse
 from holdfast.models.model import Reasoning
 
-IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+IMAGE_TYPES: Final = PICTURES
 """The images that the provider takes."""
 
 THINKING: Final = ("thinking", "redacted_thinking")
@@ -45,6 +45,11 @@ class ImagePart(msgspec.Struct, tag_field="type", tag="image"):
     cache_control: Mark | msgspec.UnsetType = msgspec.UNSET
 
 
+class DocumentPart(msgspec.Struct, tag_field="type", tag="document"):
+    source: ImageSource
+    cache_control: Mark | msgspec.UnsetType = msgspec.UNSET
+
+
 class ToolUsePart(msgspec.Struct, tag_field="type", tag="tool_use"):
     id: str
     name: str
@@ -54,11 +59,11 @@ class ToolUsePart(msgspec.Struct, tag_field="type", tag="tool_use"):
 
 class ToolResultPart(msgspec.Struct, tag_field="type", tag="tool_result"):
     tool_use_id: str
-    content: str | list[TextPart | ImagePart] | msgspec.UnsetType = msgspec.UNSET
+    content: str | list[TextPart | ImagePart | DocumentPart] | msgspec.UnsetType = msgspec.UNSET
     cache_control: Mark | msgspec.UnsetType = msgspec.UNSET
 
 
-MarkablePart = TextPart | ImagePart | ToolUsePart | ToolResultPart
+MarkablePart = TextPart | ImagePart | DocumentPart | ToolUsePart | ToolResultPart
 
 
 class ReturnedPart(msgspec.Struct):
@@ -115,7 +120,9 @@ def returned_part(reasoning: Reasoning) -> ReturnedPart | None:
     return ReturnedPart(kept.type, reasoning.opaque.encode())
 
 
-def image_part(image: Image) -> ImagePart | TextPart:
+def image_part(image: Image) -> ImagePart | DocumentPart | TextPart:
+    if image.media_type == PDF:
+        return DocumentPart(ImageSource(PDF, b64encode(image.data).decode()))
     if image.media_type not in IMAGE_TYPES:
         kind = "".join(letter for letter in image.media_type if letter.isprintable())
         return TextPart(f"[An image of the type {kind or 'unknown'} was left out: this model does not take it.]")

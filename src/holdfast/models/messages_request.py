@@ -12,7 +12,15 @@ from holdfast.events.codec import to_bytes, without_surrogates
 from holdfast.models.info import ModelInfo
 from holdfast.models.messages_conversation import SentConversation
 from holdfast.models.messages_limits import output_settings
-from holdfast.models.messages_parts import MARK, ImagePart, MarkablePart, ReturnedPart, SentMessage, TextPart
+from holdfast.models.messages_parts import (
+    MARK,
+    DocumentPart,
+    ImagePart,
+    MarkablePart,
+    ReturnedPart,
+    SentMessage,
+    TextPart,
+)
 from holdfast.models.model import ContextMessage, ModelRequest, SystemText, ToolSpec
 
 BYTES_PER_IMAGE: Final = 6_400
@@ -89,9 +97,13 @@ def _image_bytes(conversation: SentConversation) -> int:
     return sum(sizes) - len(sizes) * BYTES_PER_IMAGE
 
 
-def _images(message: SentMessage) -> list[ImagePart]:
-    images: list[ImagePart] = []
+def _images(message: SentMessage) -> list[ImagePart | DocumentPart]:
+    images: list[ImagePart | DocumentPart] = []
     for part in message.parts:
         content = getattr(part, "content", None)
-        images += [p for p in (part, *(content if isinstance(content, list) else ())) if isinstance(p, ImagePart)]
+        images += [
+            p
+            for p in (part, *(content if isinstance(content, list) else ()))
+            if isinstance(p, ImagePart | DocumentPart)
+        ]
     return images

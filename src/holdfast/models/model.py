@@ -121,6 +121,7 @@ ErrorCode = Literal[
     "model_refused",
     "model_context_exceeded",
     "model_garbage",
+    "files_unavailable",
     "model_failed",
 ]
 

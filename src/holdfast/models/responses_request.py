@@ -6,7 +6,6 @@ it would move everything.
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -14,9 +13,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.events.codec import to_bytes
-from holdfast.events.message import Image
+from holdfast.events.message import PDF, Image
 from holdfast.models.call_ids import CallIds
-from holdfast.models.chat_request import EFFORTS
+from holdfast.models.chat_request import EFFORTS, PDF_NAME, data_url
 from holdfast.models.image_note import with_image_note
 from holdfast.models.info import ModelInfo
 from holdfast.models.messages_parts import IMAGE_TYPES
@@ -63,7 +62,12 @@ class _InputImage(msgspec.Struct, tag_field="type", tag="input_image"):
     detail: str = "auto"
 
 
-_Content = str | list[_InputText | _InputImage]
+class _InputFile(msgspec.Struct, tag_field="type", tag="input_file"):
+    filename: str
+    file_data: str
+
+
+_Content = str | list[_InputText | _InputImage | _InputFile]
 
 
 class _Message(msgspec.Struct, tag_field="type", tag="message"):
@@ -155,9 +159,11 @@ def _content(text: str, images: Sequence[Image], takes_images: bool) -> _Content
     return [_InputText(text), *pictures] if text else [*pictures]
 
 
-def _picture(image: Image) -> _InputImage | _InputText:
+def _picture(image: Image) -> _InputImage | _InputFile | _InputText:
+    if image.media_type == PDF:
+        return _InputFile(PDF_NAME, data_url(image))
     if image.media_type in IMAGE_TYPES and image.data:
-        return _InputImage(f"data:{image.media_type};base64,{b64encode(image.data).decode()}")
+        return _InputImage(data_url(image))
     kind = "".join(filter(str.isprintable, image.media_type))
     return _InputText(f"[An image of the type {kind or 'unknown'} was left out: this model does not take it.]")
 

@@ -202,7 +202,7 @@ def _context_message(message: _Message) -> ContextMessage:
     content = message.content
     images: tuple[Image, ...] = ()
     if isinstance(content, list):
-        images = tuple(_image(part) for part in content if part.get("type") == "image_url")
+        images = tuple(_image(part) for part in content if part.get("type") in ("image_url", "file"))
     text = _text(content)
     match message.role:
         case "system" | "developer":
@@ -225,8 +225,8 @@ def _text(content: str | list[dict[str, Any]] | None) -> str:
 
 def _image(part: dict[str, Any]) -> Image:
     """The image of a data URL. Other URLs are not fetched: they give an image without bytes."""
-    match part.get("image_url"):
-        case {"url": str(url)} | str(url) if url.startswith("data:"):
+    match part.get("image_url") or part.get("file"):
+        case {"url": str(url)} | {"file_data": str(url)} | str(url) if url.startswith("data:"):
             media_type, _, data = url.removeprefix("data:").partition(";base64,")
             return Image(media_type=media_type, data=image_bytes(data))
         case _:

@@ -176,9 +176,9 @@ def _user_messages(blocks: Iterable[Block]) -> list[ContextMessage]:
                 inner = [{"type": "text", "text": content}] if isinstance(content, str) else content
                 text = "".join(part["text"] for part in inner if part["type"] == "text")
                 messages.append(ToolOutcome(ToolCallId(tool_use_id), text, tuple(_images(inner))))
-            case {"type": "image"} if isinstance(last, UserText):
+            case {"type": "image" | "document"} if isinstance(last, UserText):
                 messages[-1] = UserText(last.text, (*last.images, *_images([block])))
-            case {"type": "image"}:
+            case {"type": "image" | "document"}:
                 messages.append(UserText("", tuple(_images([block]))))
             case {"text": str(text)} if text != FILLER:
                 messages.append(UserText(text))
@@ -188,7 +188,7 @@ def _user_messages(blocks: Iterable[Block]) -> list[ContextMessage]:
 
 
 def _images(blocks: Iterable[Block]) -> list[Image]:
-    sources = [block["source"] for block in blocks if block["type"] == "image"]
+    sources = [block["source"] for block in blocks if block["type"] in ("image", "document")]
     return [
         Image(media_type=source.get("media_type", ""), data=image_bytes(source.get("data", ""))) for source in sources
     ]

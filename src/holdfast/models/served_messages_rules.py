@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from holdfast.events.message import PDF
 from holdfast.models.messages_limits import LEAST_BUDGET
 from holdfast.models.messages_parts import IMAGE_TYPES, THINKING
 from holdfast.models.served_chat import image_bytes
@@ -20,7 +21,7 @@ THOUGHT: Final = "_thought"
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_OF_USER: Final = ("text", "image", "tool_result")
+_OF_USER: Final = ("text", "image", "document", "tool_result")
 _OF_ASSISTANT: Final = ("text", "tool_use", *THINKING)
 _THINKING_TYPES: Final = ("enabled", "disabled", "adaptive", "between_tools")
 
@@ -147,6 +148,8 @@ def _check_block(block: Block, role: str, at: str) -> None:
             _check_text(block, at)
         case "image":
             _check_image(block.get("source"), at)
+        case "document":
+            _check_document(block.get("source"), at)
         case "tool_use":
             _check_id(block.get("id"), f"{at}.tool_use.id")
             _require(isinstance(block.get("input"), dict), f"{at}.tool_use.input: Input should be an object")
@@ -176,6 +179,12 @@ def _check_image(source: Any, at: str) -> None:
         _require(bool(image_bytes(str(source.get("data")))), f"{at}.image.source.base64: invalid base64 data")
     else:
         _require(source.get("type") in ("url", "file"), f"{at}.image.source: Input tag is not known")
+
+
+def _check_document(source: Any, at: str) -> None:
+    _require(isinstance(source, dict), f"{at}.document.source: Field required")
+    _require(source.get("media_type") == PDF, f"{at}.document.source.base64.media_type: Input should be '{PDF}'")
+    _require(bool(image_bytes(str(source.get("data")))), f"{at}.document.source.base64: invalid base64 data")
 
 
 def _check_id(value: Any, at: str) -> None:

@@ -21,6 +21,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The names that tools, and the ids that calls may have."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+_FILE: Final = re.compile(r"data:(application/pdf);base64,(.+)", re.DOTALL)
 _IMAGE: Final = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,(.+)", re.DOTALL)
 
 Shape = TypeVar("Shape")
@@ -39,6 +40,11 @@ class _InputImage(msgspec.Struct, tag_field="type", tag="input_image", forbid_un
     prompt_cache_breakpoint: dict[str, Any] | None = None
 
 
+class _InputFile(msgspec.Struct, tag_field="type", tag="input_file", forbid_unknown_fields=True):
+    filename: str
+    file_data: str
+
+
 class _OutputText(msgspec.Struct, tag_field="type", tag="output_text", forbid_unknown_fields=True):
     text: str
     annotations: list[Any] = []
@@ -51,7 +57,7 @@ class _Refusal(msgspec.Struct, tag_field="type", tag="refusal", forbid_unknown_f
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[_InputText | _InputImage | _OutputText | _Refusal]
+    content: str | list[_InputText | _InputImage | _InputFile | _OutputText | _Refusal]
     type: str = "message"
     id: str | None = None
     status: _Status | None = None
@@ -70,7 +76,7 @@ class _FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
 class _FunctionCallOutput(msgspec.Struct, forbid_unknown_fields=True):
     type: str
     call_id: str
-    output: str | list[_InputText | _InputImage]
+    output: str | list[_InputText | _InputImage | _InputFile]
     id: str | None = None
     status: _Status | None = None
 
@@ -88,7 +94,7 @@ class _Reasoning(msgspec.Struct, forbid_unknown_fields=True):
     status: _Status | None = None
 
 
-_Part = _InputText | _InputImage | _OutputText | _Refusal
+_Part = _InputText | _InputImage | _InputFile | _OutputText | _Refusal
 _Item = _Message | _FunctionCall | _FunctionCallOutput | _Reasoning
 
 _SHAPES: Final[dict[str, type[_Item]]] = {
@@ -189,10 +195,15 @@ def _check_content(param: str, message: _Message) -> None:
 
 
 def _images(param: str, content: str | Sequence[_Part]) -> tuple[Image, ...]:
-    return tuple(_image(param, part) for part in content if isinstance(part, _InputImage))
+    return tuple(_image(param, part) for part in content if isinstance(part, _InputImage | _InputFile))
 
 
-def _image(param: str, part: _InputImage) -> Image:
+def _image(param: str, part: "_InputImage | _InputFile") -> Image:
+    if isinstance(part, _InputFile):
+        match = _FILE.fullmatch(part.file_data)
+        if match is not None and (data := image_bytes(match[2])):
+            return Image(media_type=match[1], data=data)
+        raise InputRefused("Invalid file: expected base64 of a PDF.", param)
     match = _IMAGE.fullmatch(part.image_url)
     if match is not None and (data := image_bytes(match[2])):
         return Image(media_type=match[1], data=data)
@@ -307,5 +318,5 @@ def _part_text(part: _Part) -> str:
             return text
         case _Refusal(refusal=text):
             return text
-        case _InputImage():
+        case _InputImage() | _InputFile():
             return ""

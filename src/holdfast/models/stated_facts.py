@@ -40,6 +40,7 @@ class StatedFacts(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     max_output: int | None = None
     images: bool | None = None
+    documents: bool | None = None
     tools: bool | None = None
     thinking: bool | None = None
     cache_marks: bool | None = None
@@ -169,6 +170,7 @@ KEYS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "window": _tokens,
     "max_output": _tokens,
     "images": _switch,
+    "documents": _switch,
     "tools": _switch,
     "thinking": _switch,
     "cache_marks": _switch,

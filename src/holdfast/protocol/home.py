@@ -6,12 +6,14 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.events.event import Event
 from holdfast.events.session import ClientTool
 from holdfast.live.live import Changed
 from holdfast.protocol.compaction import Compacted, CompactionCancelled, ContextView
+from holdfast.protocol.file import FileView
 from holdfast.protocol.identity import IdentityView
 from holdfast.protocol.message import DeliveryChoice, Sent
 from holdfast.protocol.permission import Permission
@@ -29,6 +31,9 @@ OUTPUT_BYTES: Final = 65_536
 
 OUTPUT_WAIT_SECONDS: Final = 20
 """How long one read waits for more output of a task."""
+
+PIECE_BYTES: Final = 256 * 1024
+"""How much of a file is read at a time to be uploaded."""
 
 QUIET_SECONDS: Final = 0.2
 """The pause before output is read again. Output that may be the start of a secret is withheld."""
@@ -60,17 +65,26 @@ class AnySession(Protocol):
 
     @abstractmethod
     async def send(
-        self, text: str, *, message_id: str | None = None, delivery: DeliveryChoice = "steer", unattended: bool = False
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
+        files: Sequence[str] = (),
     ) -> Sent:
         """Send a message. Its turn runs whether or not a client follows it. `unattended`: no person can be asked, so
-        every call that would need an approval is denied."""
+        every call that would need an approval is denied. `files`: ids of uploaded files; those that the owner does not
+        have are dropped."""
 
     @abstractmethod
     async def receipt(self, message_id: str) -> Sent:
         """The current receipt of a message."""
 
     @abstractmethod
-    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+    async def run(
+        self, text: str, *, message_id: str | None = None, unattended: bool = False, files: Sequence[str] = ()
+    ) -> TurnResult:
         """Send a message and wait until its turn ends, or waits for an answer. A program that was restarted meanwhile
         rejoins the same turn by giving the same `message_id`."""
 
@@ -324,5 +338,47 @@ class Home(Protocol):
         """The owner's webhooks, which get the events of all sessions."""
 
     @abstractmethod
+    async def upload(
+        self,
+        source: Path | bytes,
+        *,
+        name: str = "",
+        media_type: str = "",
+        file_id: str | None = None,
+        keep: bool = False,
+    ) -> FileView:
+        """Add a file, which is on disk when this returns; bytes need a name. The same id with the same content again is
+        the same file. A file that no session uses goes after a day, unless it is to be kept."""
+
+    @abstractmethod
+    def files(self, *, session_id: str | None = None) -> AsyncIterator[FileView]:
+        """The owner's files, newest first; with `session_id`, those of the session's messages and tools."""
+
+    @abstractmethod
+    async def file(self, file_id: str) -> FileView: ...
+
+    @abstractmethod
+    def read_file(self, file_id: str) -> AsyncGenerator[bytes, None]:
+        """The content of a file, in pieces. Content that is not complete ends in an error."""
+
+    @abstractmethod
+    async def keep_file(self, file_id: str, *, kept: bool = True) -> FileView:
+        """Say whether a file stays without a session that uses it."""
+
+    @abstractmethod
+    async def delete_file(self, file_id: str) -> None:
+        """Delete a file, also from the sessions that use it."""
+
+    @abstractmethod
     async def import_session(self, document: bytes) -> AnySession:
         """A new, idle session from a document of `AnySession.export`."""
+
+
+async def source_pieces(source: Path | bytes) -> AsyncGenerator[bytes, None]:
+    """The content to be uploaded, in pieces."""
+    if isinstance(source, bytes):
+        yield source
+        return
+    with await asyncio.to_thread(source.open, "rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece

@@ -8,6 +8,7 @@ from holdfast.events.compaction import CompactionError, CompactionMethod, Compac
 from holdfast.events.ids import MessageId, Position
 from holdfast.events.inbox import ItemState
 from holdfast.events.message import PageContext
+from holdfast.protocol.file import MessageFile
 
 # A conversation
 
@@ -45,6 +46,7 @@ class FromUser(LogMessage, frozen=True, tag="user"):
     text: str
     delivery: str
     attachments: tuple[dict[str, Any], ...] = ()
+    files: tuple[MessageFile, ...] = ()
     pinned: bool = False
     """The model keeps it word for word, whatever is compacted."""
 
@@ -133,6 +135,7 @@ class Returned(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = ""
     model: str | None = None
     thinking: int | None = None
+    files: tuple[MessageFile, ...] = ()
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import msgspec
 
 from holdfast.events.message import PageContext
+from holdfast.protocol.file import MessageFile
 
 
 class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +17,7 @@ class QueuedView(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     model: str | None
     thinking: int | None
+    files: tuple[MessageFile, ...] = ()
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ MAX_THINKING_TOKENS: Final = 1_000_000
 """More than any model thinks for."""
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=200)]
+FileName = Annotated[str, Meta(min_length=1, max_length=200)]
 Thinking = Literal["off"] | Annotated[int, Meta(ge=0, le=MAX_THINKING_TOKENS)]
 """Tokens that the model may think for; 0 is `off`."""
 Tier = Literal["standard", "advanced"]
@@ -35,6 +36,8 @@ class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The same as a tier of the server, instead of a name."""
     thinking: Thinking | None = None
     mode: Mode | None = None
+    files: tuple[FileName, ...] | None = None
+    """Ids of files that were uploaded before. Those that the sender does not have are dropped."""
 
     @property
     def names_model(self) -> bool:
@@ -48,6 +51,8 @@ class MessageChoice(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     thinking: int | None = None
     agent_mode: str = ""
+    file_ids: tuple[str, ...] | None = None
+    """None: those that the message had, if it is sent once more."""
 
     def as_arguments(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self)

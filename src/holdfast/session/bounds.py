@@ -22,6 +22,10 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The most entries of a session's metadata."""
     max_attachment_bytes: int = 10_000_000
     """The pictures of one message together; they are sent with every later call."""
+    max_message_files: int = 20
+    """Files of one message: the model reads of each with every later call."""
+    max_message_file_bytes: int = 1_000_000_000
+    """The files of one message together."""
     max_waiting_messages: int = 10
     """Follow-ups that may wait in one session; the next is refused, never trimmed silently."""
     max_rounds: int = 100

@@ -241,7 +241,10 @@ def _take(state: State, body: Body, event: Event) -> None:
             state.woken_turns = 0
             at = event.position if body.images else None
             text = body.model_text or body.content
-            _append(state, Person(event.position, text, body.added, body.images, at, body.message_id))
+            state.has_files = state.has_files or bool(body.files)
+            added = "\n\n".join(filter(None, (body.added, message.attached_files_text(body.files))))
+            shown = message.shown_files(body.files)
+            _append(state, Person(event.position, text, added, body.images, at, body.message_id, shown))
             if state.turn:
                 _joined(state.turn, body)
         case message.Noted():

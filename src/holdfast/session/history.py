@@ -7,11 +7,13 @@ the system message or the mode: what else changes in between, such as the list o
 Text that is not the runtime's own is quoted here (`events/quote.py`). The log and its readers have it unquoted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
 from holdfast.events import quote
 from holdfast.events.context import AssistantTurn, ContextMessage, SystemText, ToolOutcome, ToolUse, UserText
+from holdfast.events.ids import FileId
+from holdfast.events.message import AttachedFile, Image
 from holdfast.session.fold import INTERRUPTED
 from holdfast.session.prompt import RULES, Prompt
 from holdfast.session.state import HistoryItem, ModelReply, Note, Person, State, Summary, ToolCall
@@ -45,9 +47,26 @@ def system_message(state: State, prompt: Prompt) -> SystemText:
     return SystemText(system_text(state, prompt.instructions, prompt.rules, quoting))
 
 
-def conversation(history: Iterable[HistoryItem], seed: str) -> tuple[ContextMessage, ...]:
-    """All messages after the system message."""
-    return tuple(message for item in history for message in _messages(item, seed))
+def conversation(
+    history: Iterable[HistoryItem], seed: str, shown: Mapping[FileId, Image] = {}
+) -> tuple[ContextMessage, ...]:
+    """All messages after the system message. `shown` has the content of the files that the model is shown; a file that
+    was deleted is missing."""
+    return tuple(message for item in history for message in _messages(item, seed, shown))
+
+
+def files_in(history: Iterable[HistoryItem]) -> list[AttachedFile]:
+    """The files that the model is shown with this history."""
+    people: list[Person] = []
+    for item in history:
+        match item:
+            case Person():
+                people.append(item)
+            case Summary():
+                people += item.people
+            case _:
+                pass
+    return [file for person in people for file in person.files]
 
 
 def anchor(state: State) -> int | None:
@@ -115,26 +134,27 @@ def _count(item: HistoryItem) -> int:
             return 1 + len(calls) if text or calls or reasoning else 0
 
 
-def _messages(item: HistoryItem, seed: str) -> list[ContextMessage]:
+def _messages(item: HistoryItem, seed: str, shown: Mapping[FileId, Image]) -> list[ContextMessage]:
     match item:
-        case Person(added=added, text=text, images=images):
+        case Person(added=added, text=text, images=images, files=files):
+            images = (*images, *(shown[file.file_id] for file in files if file.file_id in shown))
             parts = (quote.quoted(added, "client", seed), quote.said(text, seed))
             return [UserText("\n\n".join(parts) if added else parts[1], images)]
         case Note(text=text):
             return [UserText(quote.noted(text, seed))]
         case Summary():
-            return _summary(item, seed)
+            return _summary(item, seed, shown)
         case ModelReply(interrupted=True):
             return [AssistantTurn(item.text)] if item.text else []
         case ModelReply():
             return _answer_with_results(item, seed)
 
 
-def _summary(summary: Summary, seed: str) -> list[ContextMessage]:
+def _summary(summary: Summary, seed: str, shown: Mapping[FileId, Image]) -> list[ContextMessage]:
     """What a compaction left. The summary is quoted: a model made it, also of text from outside."""
     line = (SUMMARISED if summary.text else LEFT_OUT).format(position=summary.position)
     parts = [quote.noted(line, seed), quote.quoted(summary.text, "summary", seed)]
-    people = [message for person in summary.people for message in _messages(person, seed)]
+    people = [message for person in summary.people for message in _messages(person, seed, shown)]
     standing = "\n".join(part for part in (summary.standing, KEPT) if part)
     return [UserText("\n\n".join(part for part in parts if part)), *people, UserText(quote.noted(standing, seed))]
 

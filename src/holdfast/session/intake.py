@@ -136,6 +136,7 @@ def user_message(sent: Message, turn_id: TurnId, delivery: Delivery) -> message.
         added=_added(sent),
         images=sent.images,
         attachments=sent.attachments,
+        files=sent.files,
         agent_mode=sent.agent_mode,
         model=sent.model,
         thinking=sent.thinking,

@@ -4,9 +4,10 @@ A session keeps to the prompt that it started with, whatever a newer release wou
 beginning of what is sent. The log has the prompt's digest; the store keeps the content.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,9 @@ RULES = (
 
 RECALL = "recall"
 """The tool that reads what a summary stands for: offered once there is one."""
+
+READ_ATTACHED_FILE = "read_attached_file"
+"""The tool that reads the text of files: offered once there is one."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -46,12 +50,12 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {tool.name: tokens_in_tool(tool) for tool in self.tools}
 
     def offered(
-        self, only: tuple[str, ...] | None, client_tools: Iterable[ClientTool], *, recall: bool = False
+        self, only: tuple[str, ...] | None, client_tools: Iterable[ClientTool], *, unasked: Collection[str] = ()
     ) -> tuple[ToolSpec, ...]:
         """The tools that the model is offered: the session's choice of these, then the client's own."""
         clients = tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in client_tools)
         taken = {tool.name for tool in clients}
-        own = (tool for tool in self.tools if tool.name not in taken and is_offered(tool.name, only, recall=recall))
+        own = (tool for tool in self.tools if tool.name not in taken and is_offered(tool.name, only, unasked))
         return (*own, *clients)
 
     def tokens(self, offered: Iterable[ToolSpec]) -> int:
@@ -70,7 +74,16 @@ def tokens_in_tool(tool: ToolSpec) -> int:
     return tokens_of((tool.name, tool.description, msgspec.json.encode(tool.parameters).decode()))
 
 
-def is_offered(name: str, only: tuple[str, ...] | None, *, recall: bool) -> bool:
-    """Whether a session has the tool. Every compacted session has `recall`, whatever tools were chosen for it: without
-    it, what a summary stands for would be lost to the model, and it reads nothing but the session itself."""
-    return recall if name == RECALL else only is None or name in only
+UNASKED: Final = (RECALL, READ_ATTACHED_FILE)
+"""Tools that sessions do not choose: without them the model would lose what a summary stands for, or the files that it
+was given, and they read nothing else."""
+
+
+def unasked_tools(*, compactions: int, has_files: bool) -> tuple[str, ...]:
+    """Those of the tools in `UNASKED` that a session has by now."""
+    return (RECALL,) * bool(compactions) + (READ_ATTACHED_FILE,) * has_files
+
+
+def is_offered(name: str, only: tuple[str, ...] | None, unasked: Collection[str]) -> bool:
+    """Whether a session has the tool."""
+    return name in unasked if name in UNASKED else only is None or name in only

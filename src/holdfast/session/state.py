@@ -22,13 +22,13 @@ from holdfast.events.compaction import CompactionMethod, CompactionSettings, Com
 from holdfast.events.context import Reasoning
 from holdfast.events.event import RECORDS, Unknown, type_of
 from holdfast.events.ids import CompactionId, MessageId, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
-from holdfast.events.message import Image, NoteReason, ToolCallBlock
+from holdfast.events.message import AttachedFile, Image, NoteReason, ToolCallBlock
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.session import ClientTool, DirectoryIdentity, Mode, Provider
 from holdfast.events.tool import Origin
 from holdfast.session.policy import HOLDFAST, SessionPolicy
-from holdfast.session.tokens import ContextSize, tokens_of
+from holdfast.session.tokens import BYTES_PER_PAGE, ContextSize, tokens_of
 
 
 class Phase(StrEnum):
@@ -140,12 +140,15 @@ class Person(msgspec.Struct, tag="person", gc=False):
     images: tuple[Image, ...] = ()
     images_at: Position | None = None
     message_id: MessageId = MessageId("")
+    files: tuple[AttachedFile, ...] = ()
+    """Those of its files that the model is shown. Their content is in the file store."""
     said_at: Position | None = None
     """For a pinned message that the model gets again: the position where the person said it. A rewind to a later
     position keeps the message."""
 
     def tokens(self) -> int:
-        return tokens_of((self.added, self.text), len(self.images))
+        pages = sum(1 if file.is_picture else 1 + file.size // BYTES_PER_PAGE for file in self.files)
+        return tokens_of((self.added, self.text), len(self.images) + pages)
 
 
 class Note(msgspec.Struct, tag="note", gc=False):
@@ -370,6 +373,8 @@ class State(msgspec.Struct):
     compaction: Compaction | None = None
     """The compaction that is under way."""
     compactions: int = 0
+    has_files: bool = False
+    """A message came with files."""
     """How many compactions took effect."""
     compaction_failed_at: int | None = None
     """When the last compaction failed; None after one that took effect."""

@@ -13,6 +13,8 @@ BYTES_PER_TOKEN: Final = 4
 TOKENS_PER_MESSAGE: Final = 8
 """What a provider adds around each message, result and call."""
 TOKENS_PER_IMAGE: Final = 1_500
+BYTES_PER_PAGE: Final = 50_000
+"""Of a PDF. A page counts as an image."""
 
 
 def tokens_in(text: str) -> int:

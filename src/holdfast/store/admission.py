@@ -6,13 +6,13 @@ fact from its tables, and applies the plan in the same transaction. Statements a
 rules do not. News of a task is not put: a store adds it to the inbox in the transaction that changes the task's row.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.events import codec
-from holdfast.events.ids import Key, Position, TurnId
+from holdfast.events.ids import FileId, Key, Position, TurnId
 from holdfast.events.inbox import (
     Answer,
     CancelCompaction,
@@ -27,7 +27,9 @@ from holdfast.events.inbox import (
     ToBackground,
     UnknownItem,
 )
+from holdfast.events.message import AttachedFile
 from holdfast.events.role import RoleBounds
+from holdfast.store.files import FileRow
 from holdfast.store.grants import Grant, NewGrants, TooManyGrants, admit_grants
 from holdfast.store.store import Accepted, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits, Turns
@@ -51,13 +53,17 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     limits: TurnLimits
     now: int
     grants: NewGrants | None = None
+    max_file_bytes: int = 0
+    """The files of a message together."""
 
 
 def encode_put(key: Key, item: Item, **rest: Any) -> Put:
-    """Encode a put on its sender's side of the call. A sender does not choose the turn that a stop ends, so the stop's
-    turn id is cleared."""
+    """Encode a put on its sender's side of the call. A sender chooses neither the turn that a stop ends nor what is
+    known of a message's files, so both are cleared."""
     if isinstance(item, Stop):
         item = msgspec.structs.replace(item, turn_id=None)
+    if isinstance(item, Message):
+        item = msgspec.structs.replace(item, files=())
     payload = codec.encode_item(item)
     stored = codec.decode_item(payload)
     assert not isinstance(stored, UnknownItem), f"an item that this release can't read back: {item}"
@@ -82,6 +88,7 @@ class Fact(NamedTuple):
     - `stored`: how much the owner has stored (`Stored`)
     - `answers`: how many bytes the owner's answers have that are accepted and not yet promoted (int)
     - `grants`: the permissions of the owner beyond single sessions (tuple of `Grant`)
+    - `files`: which of the files `ids` the owner has (dict of `FileRow`)
     - `last_in_line`: since when the last waiting session of the owner waits (int; None: none waits)
     """
 
@@ -98,8 +105,10 @@ class Fact(NamedTuple):
         "answers",
         "grants",
         "last_in_line",
+        "files",
     ]
     of: str = ""
+    ids: tuple[str, ...] = ()
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +171,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The last of them is the item that was put."""
     grants: tuple[Grant, ...] = ()
     """Permissions that come into force with the item."""
+    uses: tuple[FileId, ...] = ()
+    """Files that the session uses from now on."""
     wakes: bool = True
     """The session becomes runnable. Otherwise only its tail rises."""
     since: int | None = None
@@ -201,9 +212,10 @@ REUSED: Final = Refused("id_reused", "This id was already used for something els
 """The refusal of a put that reuses an id with other content: nothing is stored."""
 
 _T = TypeVar("_T")
+_F = TypeVar("_F")
 
 
-def decided(rule: Generator[Fact, Any, _T], look: Callable[[Fact], Any]) -> _T:
+def decided(rule: Generator[_F, Any, _T], look: Callable[[_F], Any]) -> _T:
     """Run a rule: answer each fact that it asks for."""
     try:
         fact = next(rule)
@@ -365,8 +377,37 @@ def _message(call: Put, session: SessionFacts) -> Rule:
             return Refused("too_many_turns", turns.refusal())
     waits = yield from _waits_for_slot(start)
     since = yield from _place_in_line(start, call.now)
-    plan = Plan(adds=(_as_put(call),), since=since, waits_for_slot=waits, found_idle=is_idle, head=session.head)
+    added = yield from _with_files(call)
+    if isinstance(added, Refused):
+        return added
+    plan = Plan(
+        adds=(added,),
+        uses=tuple(file.file_id for file in added.item.files) if isinstance(added.item, Message) else (),
+        since=since,
+        waits_for_slot=waits,
+        found_idle=is_idle,
+        head=session.head,
+    )
     return (yield from _after_stop(call, session, plan))
+
+
+def _with_files(call: Put) -> Generator[Fact, Any, NewItem | Refused]:
+    """The message with those of its files that its owner has; the others are dropped. They can't be deleted before this
+    transaction ends."""
+    if not isinstance(call.item, Message) or not call.item.file_ids:
+        return _as_put(call)
+    yield Fact("owner_alone")
+    found: Mapping[FileId, FileRow] = yield Fact("files", ids=call.item.file_ids)
+    rows = [found[file_id] for file_id in dict.fromkeys(call.item.file_ids) if file_id in found]
+    if sum(row.size for row in rows) > call.max_file_bytes:
+        return Refused(
+            "message_files_too_large", f"The files of a message have at most {call.max_file_bytes:,} bytes together."
+        )
+    files = tuple(
+        AttachedFile(file_id=row.file_id, name=row.name, media_type=row.media_type, size=row.size) for row in rows
+    )
+    item = msgspec.structs.replace(call.item, files=files)
+    return NewItem(item=item, key=call.item_key, payload=codec.encode_item(item), sent=call.payload)
 
 
 def _after_stop(call: Put, session: SessionFacts, plan: Plan) -> Generator[Fact, Any, Plan]:

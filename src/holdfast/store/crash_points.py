@@ -38,6 +38,13 @@ VERBS: Final = (
     "ask_kill",
     "drop_task",
     "drop_old_tasks",
+    "add_file",
+    "keep_file",
+    "delete_file",
+    "use_files",
+    "doom_contents",
+    "drop_content",
+    "file_home",
     "see_host",
     "add_webhook",
     "change_webhook",
@@ -59,6 +66,8 @@ COMMAND_VERBS: Final = ("start_command", "forget_command")
 
 RECEIVER_VERBS: Final = ("post_event",)
 """Requests to the receivers of webhooks: what a receiver accepted is as durable as a write of the store."""
+OBJECT_VERBS: Final = ("store_object", "remove_object")
+"""Writes of the file store, which holds the objects of files."""
 
 ONLY_POSTGRESQL: Final = ("show_life",)
 """Writes that SQLite does not need: there the operating system knows which processes live."""

@@ -17,6 +17,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import (
     EventId,
     Fence,
+    FileId,
     MessageId,
     Owner,
     Position,
@@ -34,6 +35,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.budget import Ask, BudgetNow, EditBudget, Granted, OverBudget, OwnerBudget, Spending
+from holdfast.store.files import ContentId, FilePage, FileRow, Reserved
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
@@ -273,6 +275,10 @@ class Refused(msgspec.Struct, frozen=True):
         "stopping",
         "metadata_too_large",
         "too_many_permissions",
+        "too_many_files",
+        "files_full",
+        "upload_expired",
+        "message_files_too_large",
     ]
     """Its HTTP status is in `server/http/errors.py`; docs/http.md#limits lists the limits."""
     message: str
@@ -477,6 +483,7 @@ class Store(Protocol):
         stop_first: str | None = None,
         grants: NewGrants | None = None,
         audit: AuditEntry | None = None,
+        max_file_bytes: int = 0,
     ) -> Awaitable[Accepted | Refused]:
         """Accept an item, or return the receipt of the item with the same key. Where one thread does all writing, the
         call itself hands the item to that thread, so that a claim handed in next is written right after it.
@@ -484,7 +491,8 @@ class Store(Protocol):
         `only_if_idle` refuses the item with "busy" while a turn is unfinished or messages wait. `stop_first` (a stop's
         id) accepts a stop and then the item, in one transaction. `queue_limit` bounds the waiting messages. A message
         that would start one turn more than its owner may have in flight is refused with "too_many_turns"; a repeated
-        put of an accepted item is not.
+        put of an accepted item is not. The session uses the files of a message from now on; `max_file_bytes` bounds
+        them, and files that the owner does not have are dropped.
         """
         ...
 
@@ -845,6 +853,48 @@ class Store(Protocol):
     async def trim_audit(self, before: int, *, audit: AuditEntry | None = None) -> int:
         """Remove some of the oldest entries, if they are from before that time. Returns how many; call again until
         there are none."""
+
+    # Files: their rows and those of their contents; the objects themselves are in the file store
+
+    async def add_file(
+        self, row: FileRow, *, session: SessionId | None = None, is_stored: bool = False
+    ) -> FileRow | Reserved | Refused:
+        """Add a file, or first reserve its content, if the owner has none with this digest: then store the object, and
+        call again with `is_stored`. The same file again returns its row. `session` uses the file from the start."""
+        ...
+
+    async def file(self, owner: Owner, file_id: FileId) -> FileRow | None: ...
+
+    async def files(
+        self, owner: Owner, *, limit: int, after: str | None = None, session: SessionId | None = None
+    ) -> FilePage:
+        """The owner's files, newest first; with `session`, those that the session uses."""
+        ...
+
+    async def keep_file(self, owner: Owner, file_id: FileId, *, is_kept: bool) -> FileRow | None:
+        """Say whether a file stays without a session that uses it. None: there is no such file."""
+        ...
+
+    async def delete_file(self, owner: Owner, file_id: FileId) -> bool:
+        """Delete a file, though sessions use it. Its object is left to the sweeper."""
+        ...
+
+    async def use_files(self, key: Key, file_ids: Sequence[FileId]) -> None:
+        """Record that a session uses these files of its owner; the others are passed over. Files that are not kept go
+        with the last session that uses them."""
+        ...
+
+    async def doom_contents(self, *, unused_ms: int, storing_ms: int) -> tuple[ContentId, ...]:
+        """Delete files that are so old, are not kept and that no session uses, give up uploads that have taken so long,
+        and return the contents, some at a time, whose objects are to be removed."""
+        ...
+
+    async def drop_content(self, content_id: ContentId) -> None:
+        """Drop the row of a doomed content, after its object was removed."""
+        ...
+
+    async def file_home(self, name: str) -> str:
+        """The name of the file store that this database's files are in: the given one, unless another is recorded."""
         ...
 
     # Annotations: an owner's notes about a session. They are not in the log, and do not make a session newer.

@@ -15,6 +15,7 @@ NO_LIMIT: Final = 1 << 62
 """The number of free slots of an owner without a limit."""
 
 QuotaCode = Literal["too_many_sessions", "storage_full"]
+FileQuotaCode = Literal["too_many_files", "files_full"]
 
 
 class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,10 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions of one owner; a further one is refused."""
     stored_bytes: int | None = None
     """Total size of the logs and inboxes of one owner's sessions; above it, nothing more is accepted."""
+    files: int | None = None
+    """Files of one owner; a further one is refused."""
+    file_bytes: int | None = None
+    """Total size of one owner's files."""
     unlimited: frozenset[Owner] = frozenset()
     spend: SpendLimits = UNLIMITED
     """What the model calls of every owner may cost."""
@@ -58,6 +63,21 @@ class TurnLimits(msgspec.Struct, frozen=True, kw_only=True):
             return "too_many_sessions"
         return "storage_full" if self.stores_too_much(has, size) else None
 
+    def bounds_files(self, owner: Owner) -> bool:
+        return owner not in self.unlimited and (self.files is not None or self.file_bytes is not None)
+
+    def refuses_file(self, has: "StoredFiles", size: int) -> FileQuotaCode | None:
+        """Why one more file of `size` bytes is refused; None: it is not."""
+        if self.files is not None and has.files >= self.files:
+            return "too_many_files"
+        return "files_full" if self.file_bytes is not None and has.file_bytes + size > self.file_bytes else None
+
+    def file_sentence(self, code: FileQuotaCode) -> str:
+        """The sentence that a person reads about the refusal of a file."""
+        if code == "too_many_files":
+            return f"You have {self.files:,} files, and may have no more. Delete one that you don't need."
+        return f"Your files may have {self.file_bytes:,} bytes together, and this one has no room. Delete one first."
+
     def quota_sentence(self, code: str) -> str:
         """The sentence that a person reads about a refusal."""
         if code == "too_many_sessions":
@@ -70,6 +90,13 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     sessions: int
     stored_bytes: int
+
+
+class StoredFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """One owner's files, with those that are being stored."""
+
+    files: int
+    file_bytes: int
 
 
 NO_LIMITS: Final = TurnLimits()

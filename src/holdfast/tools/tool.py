@@ -17,6 +17,7 @@ from holdfast.events.ids import Key, Owner, Position, SessionId, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.tool import Origin
+from holdfast.files.files import Files
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.store.text_index import Hit
 from holdfast.tasks.shell import Shell, ShellArguments
@@ -66,6 +67,7 @@ class ToolContext:
         is_interrupted: Callable[[], bool] = lambda: True,
         lease_seconds_left: Callable[[], float] = lambda: math.inf,
         log: OwnLog | None = None,
+        files: Files | None = None,
     ) -> None:
         self.session_id = session_id
         self.tool_call_id = tool_call_id
@@ -92,6 +94,8 @@ class ToolContext:
         call."""
         self.log = log
         """What was said in the session; None: it can't be read here."""
+        self.files = files
+        """The files of all owners; None: there are none here."""
         self.last_words = ""
         """Set by a cancelled tool: what the model should know about its progress."""
         self._report = report

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
+from holdfast.files.media_types import TAIL_BYTES, is_whole, picture_type
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.paths import ResolvedPath, opened, permitted_path, read_ask
 from holdfast.tools.search_program import printable
@@ -118,21 +119,11 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             line = file.readline(MAX_VIEW_BYTES)
 
 
-_SIGNATURES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-
-
 def _media_type(file: BinaryIO) -> str | None:
     """Detects the media type by content: a file name can say anything."""
     beginning = file.read(16)
     file.seek(0)
-    if beginning.startswith(b"RIFF") and beginning[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for signature, kind in _SIGNATURES.items() if beginning.startswith(signature)), None)
+    return picture_type(beginning)
 
 
 def _picture(target: ResolvedPath, file: BinaryIO, media_type: str) -> ToolResult:
@@ -141,22 +132,10 @@ def _picture(target: ResolvedPath, file: BinaryIO, media_type: str) -> ToolResul
         raise ToolFailure(
             f"{target.requested} is a picture of more than {MAX_IMAGE_BYTES:,} bytes, too large to be shown"
         )
-    if not _is_whole(data, media_type):
+    if not is_whole(media_type, data[:16], data[-TAIL_BYTES:], len(data)):
         # A provider would refuse it, and every later call of the session with it.
         raise ToolFailure(f"{target.requested} is a picture that is damaged or cut off")
     return ToolResult(content=IMAGE_SEEN, images=(Image(media_type=media_type, data=data),))
-
-
-def _is_whole(data: bytes, media_type: str) -> bool:
-    match media_type:
-        case "image/png":
-            return data[12:16] == b"IHDR" and b"IEND" in data[-64:]
-        case "image/gif":
-            return len(data) > 13 and b"\x3b" in data[-16:]
-        case "image/jpeg":
-            return b"\xff\xd9" in data[-64:]
-        case _:
-            return int.from_bytes(data[4:8], "little") + 8 <= len(data)
 
 
 view = Tool(

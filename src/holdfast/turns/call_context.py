@@ -20,6 +20,7 @@ from holdfast.models.info import UNKNOWN, ModelInfo
 from holdfast.models.model import Model, ModelRequest
 from holdfast.session import compaction
 from holdfast.session.history import anchor, conversation, size_of, system_message
+from holdfast.session.prompt import unasked_tools
 from holdfast.session.tokens import tokens_in, tokens_of
 from holdfast.store.budget import Ask
 from holdfast.turns.budgets import Budgets, longest_answer
@@ -81,14 +82,14 @@ class CallContext:
         if not busy or session.is_partial:
             return
         self._is_limited = state.provider is None and await self._budgets.hold(session.key.owner)
-        recall = state.compactions > 0
-        now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, recall)
+        unasked = unasked_tools(compactions=state.compactions, has_files=state.has_files)
+        now = (state.model_now(), state.provider, state.prompt, state.tools, state.client_tools, unasked)
         if now == self._measured:
             return
         self._info = (await self.model()).info
         self.window = self._info.window
         self._prompt = await session.prompts.get(state.prompt)
-        self._offered = self._prompt.offered(state.tools, state.client_tools, recall=recall)
+        self._offered = self._prompt.offered(state.tools, state.client_tools, unasked=unasked)
         self.prompt_tokens = self._prompt.tokens(self._offered) + tokens_in(state.system_message or "")
         self._measured = now
 
@@ -122,15 +123,16 @@ class CallContext:
         model = await self.model()
         return model, compaction.window_of(state, model.info.window) or model.info.window
 
-    async def request(self) -> ModelRequest:
-        """The request of the session's next call."""
+    async def request(self, model: Model) -> ModelRequest:
+        """The request of the session's next call, to this model. Raises `FilesUnavailable`."""
         state = self._session.state
         without_tools = state.turn is not None and state.turn.last_step
         history, seed = tuple(state.history), state.seed
+        shown = await self._session.shown_files(history, takes_documents=model.info.takes_documents)
         return ModelRequest(
             messages=(
                 system_message(state, self._prompt),
-                *await beside_if_large(size_of(history), lambda: conversation(history, seed)),
+                *await beside_if_large(size_of(history), lambda: conversation(history, seed, shown)),
             ),
             tools=() if without_tools else self._offered,
             stream=self._stream and state.stream,

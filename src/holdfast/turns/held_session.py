@@ -18,18 +18,21 @@ from holdfast.events import message, session, tool, turn
 from holdfast.events.body import Body
 from holdfast.events.compaction import CompactionEnded, CompactionStarted, call_of
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Key, MessageId, Owner, Position, RequestId, ToolCallId, TurnId
+from holdfast.events.ids import EventId, FileId, Key, MessageId, Owner, Position, RequestId, ToolCallId, TurnId
 from holdfast.events.inbox import Answer, InboxItem, Message, PermissionAnswer, Stop
-from holdfast.events.message import Block
+from holdfast.events.message import AttachedFile, Block, Image, shown_files
+from holdfast.files.errors import FileMissing
+from holdfast.files.files import Files
 from holdfast.live.live import Advanced, Changed, Delta, Grown, Hint, Live
 from holdfast.observability.observer import Observer
 from holdfast.session.actions import Append
 from holdfast.session.bounds import Bounds
 from holdfast.session.fold import FOLD_VERSION, apply, dump, fold
+from holdfast.session.history import files_in
 from holdfast.session.inputs import InterruptedCall
 from holdfast.session.permissions import ANSWERS_PERMISSIONS, NOBODY_COULD
 from holdfast.session.prompt import Prompt
-from holdfast.session.state import Phase, State, next_phase
+from holdfast.session.state import HistoryItem, Phase, State, next_phase
 from holdfast.store.budget import Ask
 from holdfast.store.clock import Clock
 from holdfast.store.errors import StoreError
@@ -100,6 +103,7 @@ class HeldSession:
         folded: FoldedSession,
         claiming: asyncio.Future[Any] | None = None,
         shell: Shell | None = None,
+        files: Files | None = None,
         observer: Observer | None = None,
         orphans: set[asyncio.Task[Any]] | None = None,
         may_work_in: MayWorkIn = nowhere,
@@ -119,6 +123,9 @@ class HeldSession:
         self.lease_seconds_left = lease_seconds_left
         self.prompts = prompts or Prompts(store, Prompt())
         self.shell = shell
+        self.files = files
+        self._shown: dict[FileId, Image | None] = {}
+        """The files that the model is shown, as they were read; None: the file was deleted before."""
         self.is_interrupting = False
         """Activities are being ended because the turn ends, and not because this process releases the session."""
         self.interrupted: dict[ToolCallId, Callable[[], InterruptedCall]] = {}
@@ -178,6 +185,27 @@ class HeldSession:
     def tail_seen(self) -> int:
         """The inbox tail up to which every item is in `inbox`, or was promoted."""
         return self._tail_seen
+
+    async def shown_files(self, history: Iterable[HistoryItem], *, takes_documents: bool) -> dict[FileId, Image]:
+        """The content of the files that a model is shown with this history. Each is read once. Raises
+        `FilesUnavailable`."""
+        wanted = {file.file_id for file in files_in(history) if takes_documents or file.is_picture}
+        for file_id in wanted - self._shown.keys():
+            self._shown[file_id] = await self._read_shown(file_id)
+        return {file_id: image for file_id in wanted if (image := self._shown[file_id]) is not None}
+
+    async def _read_shown(self, file_id: FileId) -> Image | None:
+        if self.files is None:
+            return None
+        try:
+            row = await self.files.find(self.key.owner, file_id)
+        except FileMissing:
+            return None
+        # A log that was imported may say anything of a file.
+        file = AttachedFile(file_id=file_id, name=row.name, media_type=row.media_type, size=row.size)
+        if not shown_files((file,)):
+            return None
+        return Image(media_type=row.media_type, data=await self.files.read_whole(row))
 
     def directory(self) -> WorkingDirectory | None:
         """The folder that the session's tools work in, pinned to its identity once `fix_directory` has recorded it."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from holdfast.events.ids import Fence, Key, ToolCallId
+from holdfast.files.errors import FilesUnavailable
 from holdfast.models.choice import ModelChoice
 from holdfast.models.credentials import Credentials
 from holdfast.session.actions import (
@@ -36,7 +37,7 @@ from holdfast.turns.call_context import CallContext, Models
 from holdfast.turns.compactions import Compactions
 from holdfast.turns.errors import LeaseLost
 from holdfast.turns.held_session import HeldSession
-from holdfast.turns.model_call import call_model
+from holdfast.turns.model_call import call_model, fail_call, unreachable_files
 from holdfast.turns.titles import Titles
 from holdfast.turns.tool_call import facts_of, run_tool
 
@@ -249,7 +250,12 @@ class TurnLoop:
 
     async def _start_model(self, call: CallModel) -> None:
         model = await self._context.model()
-        self._start(MODEL, call_model(self.session, call, model, await self._context.request()))
+        try:
+            request = await self._context.request(model)
+        except FilesUnavailable as error:
+            log.warning("session %s can't show its files to the model: %s", self.session.key.session, error.message)
+            return self._start(MODEL, fail_call(self.session, call, unreachable_files()))
+        self._start(MODEL, call_model(self.session, call, model, request))
         self._consider_title()
 
     def _consider_title(self) -> None:

@@ -46,6 +46,19 @@ async def call_model(session: HeldSession, call: CallModel, model: Model, reques
         await _record_answer(session, answer, model, max(0, session.clock.now_ms() - started))
 
 
+def unreachable_files() -> ModelError:
+    """The failure of a call whose files can't be read. The reason is for the operator, in the log."""
+    return ModelError("files_unavailable", "The files of this conversation can't be reached.", retryable=True)
+
+
+async def fail_call(session: HeldSession, call: CallModel, error: ModelError) -> None:
+    """Record that a call failed before it was made."""
+    if call.delay_seconds:
+        await session.clock.sleep(call.delay_seconds)
+    raise_if_cancelled()
+    await _record_failure(session, call, error)
+
+
 def _last_failure(session: HeldSession) -> str:
     """The error code of the call's last attempt; empty if none failed."""
     turn = session.state.turn

@@ -25,7 +25,7 @@ from holdfast.live.live import Progress
 from holdfast.observability.activity import begin_tool_call
 from holdfast.session.actions import Append
 from holdfast.session.inputs import CallFacts, InterruptedCall
-from holdfast.session.prompt import is_offered
+from holdfast.session.prompt import is_offered, unasked_tools
 from holdfast.session.state import ModelReply, State, ToolCall
 from holdfast.session.tool_results import preview
 from holdfast.store.tasks import TaskChange, TaskEnding, TaskRow
@@ -88,7 +88,8 @@ def _facts(state: State, registry: Registry, call: ToolCall, directory: Path | N
     if client is not None:
         return _client_facts(client, call)
     tool = registry.get(call.name)
-    if tool is None or not is_offered(call.name, state.tools, recall=state.compactions > 0):
+    unasked = unasked_tools(compactions=state.compactions, has_files=state.has_files)
+    if tool is None or not is_offered(call.name, state.tools, unasked):
         offered = ", ".join(spec.name for spec in registry.offered(state.tools, state.client_tools))
         text = f"Tool '{call.name}' does not exist. Available tools that can be called are {offered}."
         return CallFacts(where="nowhere", error=text)
@@ -411,6 +412,7 @@ def _context(
         is_interrupted=lambda: session.is_interrupting,
         lease_seconds_left=session.lease_seconds_left,
         log=log,
+        files=session.files,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.events.ids import Key
+from holdfast.files.files import Files
 from holdfast.live.live import Changed, Live, Lost
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
@@ -52,6 +53,7 @@ class SessionRunner:
         models: Models,
         credentials: Credentials | None,
         shell: Shell | None,
+        files: Files | None,
         prompts: Prompts,
         compaction_model: str | None,
         fallback_model: str | None,
@@ -73,6 +75,7 @@ class SessionRunner:
         self._models = models
         self._credentials = credentials
         self._shell = shell
+        self._files = files
         self._prompts = prompts
         self._compaction_model = compaction_model
         self._fallback_model = fallback_model
@@ -202,6 +205,7 @@ class SessionRunner:
             folded=folded,
             claiming=pending,
             shell=self._shell,
+            files=self._files,
             observer=self._observer,
             orphans=self.orphans,
             may_work_in=self._may_work_in,

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.events.ids import random_id
+from holdfast.files.files import Files
 from holdfast.live.live import Live
 from holdfast.models.credentials import Credentials
 from holdfast.observability.observer import Observer
@@ -52,6 +53,7 @@ class Worker:
         models: Models,
         credentials: Credentials | None = None,
         shell: Shell | None = None,
+        files: Files | None = None,
         instructions: str = "",
         compaction_model: str | None = None,
         fallback_model: str | None = None,
@@ -85,6 +87,7 @@ class Worker:
             models=models,
             credentials=credentials,
             shell=shell,
+            files=files,
             prompts=Prompts(store, Prompt(instructions=instructions, tools=registry.specs())),
             compaction_model=compaction_model,
             fallback_model=fallback_model,

@@ -158,8 +158,16 @@ async def test_a_message_may_interrupt_the_turn_and_have_its_own(talk: Talk, mod
         ({"messages": [{"id": "s", "role": "system", "parts": []}]}, "role_invalid"),
         ({"messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": " "}]}]}, "message_empty"),
         (
-            {"messages": [{"id": "u", "role": "user", "parts": [{"type": "file", "url": "data:,"}]}]},
-            "files_unsupported",
+            {
+                "messages": [
+                    {"id": "u", "role": "user", "parts": [{"type": "file", "url": "https://example.org/a.png"}]}
+                ]
+            },
+            "file_url_unsupported",
+        ),
+        (
+            {"messages": [{"id": "u", "role": "user", "parts": [{"type": "file", "url": "data:;base64,?"}]}]},
+            "file_url_invalid",
         ),
         ({"messages": [{"id": "", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}]}, "id_invalid"),
         ({"messages": [{"id": "u", "role": "user", "parts": "?"}]}, "parts_invalid"),

@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "story": ("story", "Half a minute of crashes, with nothing lost."),
     "sessions": ("sessions", "List, show, compact, move, delete, export and import sessions."),
     "tasks": ("tasks", "List, show, follow and kill the commands that sessions run."),
+    "files": ("files", "Upload, list, download, keep and delete files."),
     "db": ("database", "Look at the database, migrate it and back it up."),
     "cluster": ("cluster", "See which processes work on a database, and what waits."),
     "keys": ("keys", "Make, list and revoke API keys for `holdfast serve`."),

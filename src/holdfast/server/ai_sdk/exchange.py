@@ -4,7 +4,7 @@ Everything that a request stores is on disk before its stream begins. The same r
 gets the same stream.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -42,6 +42,7 @@ class Send(Protocol):
         model: str | None,
         thinking: int | None,
         agent_mode: str,
+        file_ids: Sequence[str] | None,
     ) -> Sent: ...
 
 
@@ -136,6 +137,7 @@ class Exchange:
             return await self._edit_queued(message)
         if found.is_last and found.said.content == message.text:
             return self._leg_of(found)
+        choice = await self._choose()
         said = _with_choice(
             UserMessage(
                 message_id=found.said.message_id,
@@ -148,10 +150,11 @@ class Exchange:
                 agent_mode=found.said.agent_mode,
                 model=found.said.model,
                 thinking=found.said.thinking,
+                files=found.said.files,
             ),
-            await self._choose(),
+            choice,
         )
-        return await self._send_instead(said, found, row.head)
+        return await self._send_instead(said, found, row.head, file_ids=choice.file_ids)
 
     async def _edit_queued(self, message: ChatText) -> ChatAnswer:
         """Edit a message that still waits; a message that was never accepted is sent as a new one."""
@@ -177,9 +180,11 @@ class Exchange:
     async def _turn_replaced_by(self, found: FoundMessage) -> str | None:
         return await replaced_turn(self._store, self._key, found.started)
 
-    async def _send_instead(self, said: UserMessage, found: FoundMessage, head: Position) -> ChatAnswer:
+    async def _send_instead(
+        self, said: UserMessage, found: FoundMessage, head: Position, *, file_ids: Sequence[str] | None = None
+    ) -> ChatAnswer:
         sent = await self._operations.send_instead(
-            self._key, said, replaces=found.position, kept=found.before, bounds=self._bounds
+            self._key, said, replaces=found.position, kept=found.before, file_ids=file_ids, bounds=self._bounds
         )
         if sent.waits_for_slot and not sent.returned:
             return await self._queued(sent)

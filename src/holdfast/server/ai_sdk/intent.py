@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.server.ai_sdk.file_parts import FilePart
 from holdfast.server.errors import Conflict, Invalid
 
 Trigger = Literal["submit-message", "regenerate-message"]
@@ -46,6 +47,9 @@ class _Part(msgspec.Struct, frozen=True, rename="camel"):
     approval: _PartApproval | None = None
     output: Any = None
     error_text: str | None = None
+    url: str = ""
+    media_type: str = ""
+    filename: str = ""
 
 
 class ChatText(msgspec.Struct, frozen=True):
@@ -54,6 +58,8 @@ class ChatText(msgspec.Struct, frozen=True):
     message_id: str
     text: str
     is_edit: bool = False
+    files: tuple[FilePart, ...] | None = None
+    """None: the request says nothing of files."""
 
 
 class Regeneration(msgspec.Struct, frozen=True):
@@ -101,7 +107,7 @@ def intent_of(messages: tuple[ClientMessage, ...], trigger: Trigger, message_id:
         return _answers(named)
     match last.role:
         case "user":
-            return ChatText(last.id, _text(last), is_edit=named is not None)
+            return _chat_text(last, is_edit=named is not None)
         case "assistant":
             return _answers(last)
         case _:
@@ -114,11 +120,11 @@ def _regeneration(last: ClientMessage, message_id: str | None) -> Regeneration:
     return Regeneration(last.id, None if message_id == last.id else message_id)
 
 
-def _text(message: ClientMessage) -> str:
+def _chat_text(message: ClientMessage, *, is_edit: bool) -> ChatText:
     parts = _parts(message)
-    if any(part.type == "file" for part in parts):
-        raise Invalid("files_unsupported", "Files can't be sent along with a message here.")
-    return "\n".join(part.text for part in parts if part.type == "text")
+    text = "\n".join(part.text for part in parts if part.type == "text")
+    files = tuple(FilePart(part.url, part.media_type, part.filename) for part in parts if part.type == "file")
+    return ChatText(message.id, text, is_edit=is_edit, files=files)
 
 
 def _answers(message: ClientMessage) -> TurnAnswers:

@@ -14,6 +14,7 @@ from holdfast.events.message import UserMessage
 from holdfast.events.turn import TurnStarted
 from holdfast.server.ai_sdk import chunks
 from holdfast.server.ai_sdk.chunks import UiChunk
+from holdfast.server.ai_sdk.file_parts import content_url
 from holdfast.server.ai_sdk.leg import WholeTurn
 from holdfast.server.ai_sdk.projection import UiProjection
 from holdfast.server.reader import as_read
@@ -157,5 +158,9 @@ class GrowingConversation:
 
 
 def _person(sent: UserMessage, time: int) -> UiMessage:
-    text = {"type": "text", "text": sent.content}
-    return UiMessage(id=sent.message_id, role="user", parts=[text], metadata={"createdAt": time})
+    parts: list[Part] = [{"type": "text", "text": sent.content}] if sent.content or not sent.files else []
+    parts += [
+        {"type": "file", "mediaType": file.media_type, "filename": file.name, "url": content_url(file.file_id)}
+        for file in sent.files
+    ]
+    return UiMessage(id=sent.message_id, role="user", parts=parts, metadata={"createdAt": time})

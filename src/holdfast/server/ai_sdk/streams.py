@@ -136,6 +136,7 @@ def _as_sent(message: Returned) -> dict[str, Any]:
         "mode": message.mode or None,
         "model": message.model,
         "thinking": message.thinking,
+        "files": msgspec.to_builtins(message.files) or None,
     }
     more = {name: value for name, value in options.items() if value is not None}
     return {"messageId": message.message_id, "text": message.text, **more}

@@ -10,10 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.events.message import Image
+from holdfast.events.message import PICTURES, Image
 from holdfast.server.errors import Invalid
-
-PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 MAX_FILE_BYTES: Final = 50_000
 """A larger file is only named; the model can view the parts that it needs."""

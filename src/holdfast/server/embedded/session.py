@@ -1,5 +1,6 @@
 """A session of the database that this process has opened."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.events.event import Event
@@ -50,7 +51,13 @@ class Session(AnySession):
     # Sending
 
     async def send(
-        self, text: str, *, message_id: str | None = None, delivery: DeliveryChoice = "steer", unattended: bool = False
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        delivery: DeliveryChoice = "steer",
+        unattended: bool = False,
+        files: Sequence[str] = (),
     ) -> Sent:
         return await self._operations.send(
             self.key,
@@ -58,16 +65,19 @@ class Session(AnySession):
             message_id=MessageId(message_id) if message_id is not None else None,
             delivery=delivery,
             unattended=unattended,
+            file_ids=tuple(files),
         )
 
     async def receipt(self, message_id: str) -> Sent:
         return await self._operations.receipt(self.key, MessageId(message_id))
 
-    async def run(self, text: str, *, message_id: str | None = None, unattended: bool = False) -> TurnResult:
+    async def run(
+        self, text: str, *, message_id: str | None = None, unattended: bool = False, files: Sequence[str] = ()
+    ) -> TurnResult:
         # Subscribe before sending: the turn may be over when `send` returns.
         heard = self._operations.live.subscribe(self.key)
         try:
-            sent = await self.send(text, message_id=message_id, unattended=unattended)
+            sent = await self.send(text, message_id=message_id, unattended=unattended, files=files)
         except BaseException:
             heard.close()
             raise

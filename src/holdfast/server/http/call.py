@@ -122,6 +122,7 @@ class HttpCall:
             model=self._chosen_model(options, is_own=is_own),
             thinking=thinking_tokens(options.thinking),
             agent_mode=options.mode or "",
+            file_ids=options.files,
         )
 
     def _chosen_model(self, options: MessageOptions, *, is_own: bool) -> str | None:

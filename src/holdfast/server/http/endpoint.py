@@ -28,6 +28,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     query: type[Any] | None = None
     body: type[Any] | None = None
+    takes_bytes: bool = False
+    """The body is no JSON but taken as it is."""
     results: Mapping[int, Any]
     """The type of the result for each status that is no error; None: no body, or a body that is not JSON."""
     media_type: str = "application/json"
@@ -47,6 +49,7 @@ def endpoint(
     summary: str,
     query: type[Any] | None = None,
     body: type[Any] | None = None,
+    takes_bytes: bool = False,
     result: Any = None,
     results: Mapping[int, Any] | None = None,
     media_type: str = "application/json",
@@ -65,6 +68,7 @@ def endpoint(
             summary=summary,
             query=query,
             body=body,
+            takes_bytes=takes_bytes,
             results={200: result} if results is None else results,
             media_type=media_type,
             is_stream=is_stream,

@@ -12,6 +12,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from holdfast.files.errors import FilesUnavailable
 from holdfast.models.errors import ModelNotUsable
 from holdfast.protocol.error import ErrorBody, Problem
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
@@ -60,6 +61,10 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "too_many_webhooks": 403,
     "webhooks_off": 403,
     "too_many_tests": 429,
+    "too_many_files": 403,
+    "files_full": 403,
+    "too_many_uploads": 429,
+    "file_too_large": 413,
     "model_not_allowed": 403,
 }
 """Codes whose status does not follow from the kind of the error."""
@@ -86,6 +91,9 @@ def api_error_of(error: BaseException) -> ApiError:
         case StoreError():
             # Its own message names files and disks: that is for the operator, in the log.
             message = "The database does not answer at the moment. Try again; what was accepted before is kept."
+            return ApiError(503, error.code, message, retry_after=STORE_RETRY_SECONDS)
+        case FilesUnavailable():
+            message = "The files can't be reached at the moment. Try again; what was accepted before is kept."
             return ApiError(503, error.code, message, retry_after=STORE_RETRY_SECONDS)
         case HTTPException(status_code=status) if status in _HTTP_CODES:
             return ApiError(status, *_HTTP_CODES[status], headers=error.headers)

@@ -31,6 +31,7 @@ from holdfast.protocol.message import (
     ToolCallView,
 )
 from holdfast.server.log_tail import LONG_PAGE_CHARACTERS
+from holdfast.server.views.files import message_files
 
 MAX_EXTENDED: Final = 200
 """How many messages a page may have beyond the requested number, to have something visible. Beyond that a page is
@@ -127,6 +128,7 @@ def view_of(event: Event, pinned: Collection[str] = ()) -> MessageView | None:
                 text=body.content,
                 delivery=body.delivery,
                 attachments=body.attachments,
+                files=message_files(body.files),
                 pinned=body.message_id in pinned,
             )
         case AssistantMessage() as body:

@@ -118,6 +118,8 @@ def _operation(endpoint: Endpoint, named: dict[Any, Any], components: dict[str, 
         operation["parameters"] = parameters
     if endpoint.body is not None:
         operation["requestBody"] = {"content": {"application/json": {"schema": named[endpoint.body]}}}
+    if endpoint.takes_bytes:
+        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     for status, kind in endpoint.results.items():
         operation["responses"][str(status)] = _response(endpoint, status, named.get(kind))
     error = {"application/json": {"schema": named[ErrorBody]}}

@@ -22,6 +22,7 @@ from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.message_options import Tier
 from holdfast.server.operations import Operations
+from holdfast.server.operations.files import FileOperations
 from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.operations.webhooks import WebhookOperations
 from holdfast.server.presence import Presence
@@ -50,6 +51,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     directory: str | None = None
     """The working directory of a new session, unless its creator chooses."""
     max_body_bytes: int = 1_000_000
+    max_file_bytes: int = 500_000_000
     max_import_bytes: int = 16_000_000
     max_import_events: int = 10_000
     follow_ups_per_minute: int = 30
@@ -75,6 +77,7 @@ class HttpService:
         operations: Operations,
         tasks: TaskOperations,
         webhooks: WebhookOperations,
+        files: FileOperations,
         live: Live,
         clock: Clock,
         bounds: Bounds,
@@ -91,6 +94,7 @@ class HttpService:
         self.operations = operations
         self.tasks = tasks
         self.webhooks = webhooks
+        self.files = files
         self.live = live
         self.clock = clock
         self.bounds = bounds

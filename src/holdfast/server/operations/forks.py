@@ -7,7 +7,8 @@ import msgspec
 
 from holdfast.events.body import Body
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, SessionId
+from holdfast.events.ids import FileId, Key, SessionId
+from holdfast.events.message import UserMessage
 from holdfast.events.session import SessionStarted, TitleChanged
 from holdfast.server.errors import Invalid, NotFound
 from holdfast.server.operations.new_log import MAX_COPY_BYTES, NewLog
@@ -34,9 +35,12 @@ class ForkVerbs(SessionVerbs):
             raise self._not_found(source)
         fork_id = SessionId(self._new_id())
         log = NewLog(self._new_id)
+        file_ids: set[FileId] = set()
         async with aclosing(_events_before(self.store, loaded, before)) as events:
             async for event in events:
                 log.add(*_copied(event, fork_id, source))
+                if isinstance(event.body, UserMessage):
+                    file_ids.update(file.file_id for file in event.body.files)
                 if log.size > MAX_COPY_BYTES:
                     message = f"A session of over {MAX_COPY_BYTES:,} bytes can't be forked. Export it instead."
                     raise Invalid("fork_too_large", message)
@@ -55,6 +59,9 @@ class ForkVerbs(SessionVerbs):
         outcome = await self.store.commit(unit)
         self.check_quota(outcome)
         assert isinstance(outcome, Committed), "a new id is free"
+        # A crash before this leaves a copy that nobody was told of, whose files go with the source.
+        if file_ids:
+            await self.store.use_files(unit.key, sorted(file_ids))
         return fork_id
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.events import inbox
-from holdfast.events.ids import Key, MessageId, Position
+from holdfast.events.ids import FileId, Key, MessageId, Position
 from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Image, PageContext, UserMessage
 from holdfast.events.role import RoleBounds
@@ -13,6 +13,7 @@ from holdfast.protocol.message import DeliveryChoice, Returned, Sent
 from holdfast.server.errors import Conflict, Invalid, NotFound
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.server.operations.settings import check_model
+from holdfast.server.views.files import message_files
 from holdfast.session.bounds import Bounds
 from holdfast.store.store import Accepted
 
@@ -29,6 +30,7 @@ class MessageVerbs(SessionAccess):
         unattended: bool = False,
         images: tuple[Image, ...] = (),
         attachments: tuple[dict[str, Any], ...] = (),
+        file_ids: Sequence[str] | None = None,
         agent_mode: str = "",
         model_text: str = "",
         context: PageContext | None = None,
@@ -42,7 +44,8 @@ class MessageVerbs(SessionAccess):
         the message as the delivery `reject` does. `bounds` are those of the sender's role, for the promotion."""
         chosen_id = MessageId(self._new_id()) if message_id is None else message_id
         self.check_id("message", chosen_id)
-        check_text(text, self._bounds)
+        chosen_files = self._check_files(file_ids or ())
+        check_text(text, self._bounds, has_files=bool(chosen_files))
         page = context.as_text() if context else ""
         check_size("What is added to a message", added + page, self._bounds.max_instructions_characters)
         if model is not None:
@@ -58,6 +61,7 @@ class MessageVerbs(SessionAccess):
             unattended=unattended,
             images=images,
             attachments=attachments,
+            file_ids=chosen_files,
             agent_mode=agent_mode,
             context=context,
             model=model,
@@ -85,15 +89,23 @@ class MessageVerbs(SessionAccess):
             raise Conflict("too_many_turns", turns.refusal())
 
     async def send_instead(
-        self, key: Key, said: UserMessage, *, replaces: Position, kept: Position, bounds: RoleBounds | None = None
+        self,
+        key: Key,
+        said: UserMessage,
+        *,
+        replaces: Position,
+        kept: Position,
+        file_ids: Sequence[str] | None = None,
+        bounds: RoleBounds | None = None,
     ) -> Sent:
         """Take back everything after `kept` and answer this message in its place: one item, promoted in one unit. A
         running turn is stopped first, and waiting messages are taken out of the queue and returned.
 
         `replaces` is the position of the message that is taken back. The same message again, until it is promoted,
-        gets the same receipt; another message replaces the replacement."""
+        gets the same receipt; another message replaces the replacement. `file_ids` take the place of its files."""
         self.check_id("message", said.message_id)
-        check_text(said.content, self._bounds)
+        chosen_files = self._check_files([file.file_id for file in said.files] if file_ids is None else file_ids)
+        check_text(said.content, self._bounds, has_files=bool(chosen_files))
         item = inbox.Message(
             message_id=said.message_id,
             text=said.content,
@@ -102,6 +114,7 @@ class MessageVerbs(SessionAccess):
             added=said.added,
             images=said.images,
             attachments=said.attachments,
+            file_ids=chosen_files,
             agent_mode=said.agent_mode,
             model=said.model,
             thinking=said.thinking,
@@ -121,6 +134,14 @@ class MessageVerbs(SessionAccess):
                 continue  # Another replacement took the key in between.
             return _sent(said.message_id, accepted)
         raise AssertionError("one of endless keys is free")
+
+    def _check_files(self, file_ids: Sequence[str]) -> tuple[FileId, ...]:
+        limit = self._bounds.max_message_files
+        if len(file_ids) > limit:
+            raise Invalid("too_many_message_files", f"A message has at most {limit} files; this has {len(file_ids)}.")
+        for file_id in file_ids:
+            self.check_id("file", file_id)
+        return tuple(map(FileId, file_ids))
 
     async def receipt(self, key: Key, message_id: MessageId) -> Sent:
         item = await self.store.receipt(key, f"message:{message_id}")
@@ -142,6 +163,7 @@ def returned(message: inbox.Message) -> Returned:
         mode=message.agent_mode,
         model=message.model,
         thinking=message.thinking,
+        files=message_files(message.files),
     )
 
 
@@ -153,8 +175,8 @@ def returned_texts(items: tuple[InboxItem, ...]) -> tuple[str, ...]:
     return tuple(item.item.text for item in items if isinstance(item.item, inbox.Message))
 
 
-def check_text(text: str, bounds: Bounds) -> None:
-    if not text.strip():
+def check_text(text: str, bounds: Bounds, *, has_files: bool = False) -> None:
+    if not text.strip() and not has_files:
         raise Invalid("message_empty", "A message needs some text.")
     if len(text) > bounds.max_message_characters:
         limit = bounds.max_message_characters

@@ -5,7 +5,7 @@ writer never overwrites a change that it has not read.
 """
 
 import copy
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -40,6 +40,12 @@ from holdfast.store.store import (
     Unit,
 )
 from holdfast.tools.working_directory import Identify, identity_of
+
+_REFUSALS: Final[Mapping[str, type[OperationError]]] = {
+    "request_not_found": NotFound,
+    "message_files_too_large": Invalid,
+}
+"""The errors of refusals that are no conflicts."""
 
 FindWindow = Callable[[ModelChoice], Awaitable[int | None]]
 """Finds the window of a session's model in tokens; None if nothing is known of models here."""
@@ -170,13 +176,14 @@ class SessionAccess:
             stop_first=stop_first,
             grants=grants,
             audit=audit,
+            max_file_bytes=self._bounds.max_message_file_bytes,
         )
         self.live.announce()
         outcome = await putting
         if isinstance(outcome, Refused):
             if outcome.code == "session_not_found":
                 raise self._not_found(key)
-            kind = NotFound if outcome.code == "request_not_found" else Conflict
+            kind = _REFUSALS.get(outcome.code, Conflict)
             raise kind(outcome.code, outcome.message)
         self.live.publish(key, Changed(tail=outcome.item.sequence, queue=bool(outcome.removed)))
         return outcome

@@ -229,7 +229,7 @@ def _harmless(body: Body, session_id: SessionId, tools: tuple[str, ...] | None) 
         case TurnStarted():
             return msgspec.structs.replace(body, prompt=None)
         case UserMessage():
-            return msgspec.structs.replace(body, bounds=None)
+            return msgspec.structs.replace(body, bounds=None, files=())
         case _:
             return body
 

@@ -2,6 +2,7 @@
 
 from holdfast.events.inbox import InboxItem, Message
 from holdfast.protocol.queue import QueuedView
+from holdfast.server.views.files import message_files
 
 
 def queued_views(items: tuple[InboxItem, ...]) -> tuple[QueuedView, ...]:
@@ -15,6 +16,7 @@ def queued_views(items: tuple[InboxItem, ...]) -> tuple[QueuedView, ...]:
             mode=found.item.agent_mode,
             model=found.item.model,
             thinking=found.item.thinking,
+            files=message_files(found.item.files),
         )
         for found in items
         if isinstance(found.item, Message)

@@ -3,10 +3,11 @@
 Every transaction here locks the session's row first: the inbox that it reads then stays unchanged until it commits.
 """
 
-from collections.abc import Generator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
-from holdfast.events.ids import Position, TurnId
+from holdfast.events.ids import FileId, Position, TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
 from holdfast.events.role import RoleBounds
 from holdfast.store.admission import (
@@ -21,13 +22,12 @@ from holdfast.store.admission import (
     admit,
     admit_edit,
 )
-from holdfast.store.postgres import grant_rows
+from holdfast.store.postgres import file_rows, grant_rows
 from holdfast.store.postgres.connections import Link
+from holdfast.store.postgres.decisions import decided
 from holdfast.store.postgres.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
 from holdfast.store.turn_limits import Stored, TurnLimits
-
-_T = TypeVar("_T")
 
 
 async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
@@ -36,7 +36,7 @@ async def put(db: Link, call: Put) -> tuple[Accepted | Refused, str | None]:
     if inbox is None:
         return NO_SESSION, None
     stored = await _stored_item(inbox, call.item_key)
-    decision = await _decided(db, call.key, admit(call, inbox.session, stored))
+    decision = await decided(admit(call, inbox.session, stored), partial(_fact, db, call.key))
     if not isinstance(decision, Plan):
         return decision, None
     return decision.receipt(await inbox.apply(decision)), _kind(call.item)
@@ -49,17 +49,6 @@ async def _stored_item(inbox: "Inbox", item_key: str) -> StoredItem | None:
     payload, original = found[6:]
     sent = payload if original is None else original
     return StoredItem(inbox_item(found[:7]), sent, len(payload) + len(original or b""))
-
-
-async def _decided(db: Link, key: Key, rule: Generator[Fact, Any, _T]) -> _T:
-    """Run a rule: answer each fact that it asks for."""
-    try:
-        fact = next(rule)
-        while True:
-            fact = rule.send(await _fact(db, key, fact))
-    except StopIteration as end:
-        decision: _T = end.value
-        return decision
 
 
 async def _fact(db: Link, key: Key, fact: Fact) -> Any:
@@ -91,6 +80,9 @@ async def _fact(db: Link, key: Key, fact: Fact) -> Any:
             return (await db.rows("answer_bytes", owner))[0][0]
         case "grants":
             return await grant_rows.grants(db, owner)
+        case "files":
+            files = [await file_rows.find(db, owner, FileId(file_id)) for file_id in fact.ids]
+            return {file.file_id: file for file in files if file is not None}
         case "last_in_line":
             return (await db.rows("last_in_line", owner))[0][0]
 
@@ -141,6 +133,7 @@ class Inbox:
         if plan.rests:
             await self.rest()
         await grant_rows.add(self.db, self.key.owner, plan.grants)
+        await file_rows.use(self.db, self.key, plan.uses)
         return put
 
     async def add(self, new: NewItem) -> InboxItem:
@@ -169,7 +162,8 @@ async def edit_item(
     inbox = await locked(db, key, now=0)
     if inbox is None:
         return NOT_QUEUED, None
-    plan = await _decided(db, key, admit_edit(key, text, await _stored_item(inbox, item_key), limits, bounds))
+    rule = admit_edit(key, text, await _stored_item(inbox, item_key), limits, bounds)
+    plan = await decided(rule, partial(_fact, db, key))
     if isinstance(plan, Refused):
         return plan, None
     inbox.tail += 1

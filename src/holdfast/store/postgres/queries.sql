@@ -1286,3 +1286,101 @@ SELECT token, node, alive_until > clock_timestamp(),
        (SELECT count(*) FROM holdfast.session WHERE lease_holder = token)
   FROM holdfast.process, to_jsonb(process) AS says
  ORDER BY node, token;
+
+-- Files: their rows, in the order of the fields of FileRow, their uses, and their contents
+
+-- name: file
+SELECT owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content
+  FROM holdfast.file WHERE owner = $1 AND id = $2;
+
+-- name: files
+SELECT owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content
+  FROM holdfast.file WHERE owner = $1 AND (created_at, id) < ($2, $3)
+ ORDER BY created_at DESC, id DESC LIMIT $4;
+
+-- name: files_of_session
+SELECT file.owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content
+  FROM holdfast.file_use JOIN holdfast.file ON file.owner = file_use.owner AND file.id = file_use.file
+ WHERE file_use.owner = $1 AND session = $5 AND (created_at, id) < ($2, $3)
+ ORDER BY created_at DESC, id DESC LIMIT $4;
+
+-- name: held_files
+SELECT (SELECT count(*) FROM holdfast.file WHERE owner = $1) + count(*),
+       ((SELECT coalesce(sum(size), 0) FROM holdfast.file WHERE owner = $1) + coalesce(sum(size), 0))::bigint
+  FROM holdfast.content WHERE owner = $1 AND state = 'storing';
+
+-- name: stored_content
+SELECT id FROM holdfast.content WHERE owner = $1 AND digest = $2 AND state = 'stored' LIMIT 1;
+
+-- name: is_storing
+-- Locked: it can't be given up before this transaction ends.
+SELECT 1 FROM holdfast.content WHERE id = $1 AND state = 'storing' FOR UPDATE;
+
+-- name: reserve_content
+INSERT INTO holdfast.content (id, owner, digest, size, state, changed_at) VALUES ($1, $2, $3, $4, 'storing', $5);
+
+-- name: content_is_stored
+UPDATE holdfast.content SET state = 'stored', changed_at = $2 WHERE id = $1 AND state = 'storing';
+
+-- name: insert_file
+INSERT INTO holdfast.file (owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: use_files
+INSERT INTO holdfast.file_use (owner, session, file)
+SELECT $1, $2, id FROM holdfast.file WHERE owner = $1 AND id = ANY ($3::text[])
+ON CONFLICT DO NOTHING;
+
+-- name: keep_file
+UPDATE holdfast.file SET is_kept = $3::boolean WHERE owner = $1 AND id = $2;
+
+-- name: delete_file
+DELETE FROM holdfast.file WHERE owner = $1 AND id = $2 RETURNING content;
+
+-- name: delete_uses_of_file
+DELETE FROM holdfast.file_use WHERE owner = $1 AND file = $2;
+
+-- name: delete_files_of_session
+-- Those that are not kept and that no other session uses.
+DELETE FROM holdfast.file
+ WHERE owner = $1 AND NOT is_kept AND id IN (SELECT file FROM holdfast.file_use WHERE owner = $1 AND session = $2)
+   AND NOT EXISTS (SELECT 1 FROM holdfast.file_use AS other
+                    WHERE other.owner = $1 AND other.file = file.id AND other.session <> $2)
+RETURNING content;
+
+-- name: delete_uses_of_session
+DELETE FROM holdfast.file_use WHERE owner = $1 AND session = $2;
+
+-- name: unused_files
+SELECT owner, id FROM holdfast.file
+ WHERE NOT is_kept AND created_at < $1
+   AND NOT EXISTS (SELECT 1 FROM holdfast.file_use WHERE file_use.owner = file.owner AND file_use.file = file.id)
+ ORDER BY created_at LIMIT $2;
+
+-- name: delete_unused_files
+DELETE FROM holdfast.file
+ WHERE owner = $1 AND id = ANY ($2::text[]) AND NOT is_kept
+   AND NOT EXISTS (SELECT 1 FROM holdfast.file_use WHERE file_use.owner = $1 AND file_use.file = file.id)
+RETURNING content;
+
+-- name: doom_unused_contents
+-- Those of these contents that no file refers to any more.
+UPDATE holdfast.content SET state = 'doomed', changed_at = $2
+ WHERE id = ANY ($1::text[]) AND state = 'stored' AND NOT EXISTS (SELECT 1 FROM holdfast.file WHERE file.content = content.id);
+
+-- name: doom_late_contents
+UPDATE holdfast.content SET state = 'doomed', changed_at = $1
+ WHERE id IN (SELECT id FROM holdfast.content WHERE state = 'storing' AND changed_at < $2 ORDER BY changed_at LIMIT $3)
+   AND state = 'storing';
+
+-- name: doomed_contents
+SELECT id FROM holdfast.content WHERE state = 'doomed' ORDER BY changed_at, id LIMIT $1;
+
+-- name: drop_content
+DELETE FROM holdfast.content WHERE id = $1 AND state = 'doomed';
+
+-- name: record_file_home
+UPDATE holdfast.identity SET files = $1 WHERE files IS NULL;
+
+-- name: file_home
+SELECT files FROM holdfast.identity;

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import EventId, Fence, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
+from holdfast.events.ids import EventId, Fence, FileId, Owner, Position, RequestId, SessionId, TaskId, ToolCallId
 from holdfast.events.inbox import INBOX_VERSION, InboxItem, Item
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
@@ -21,6 +21,8 @@ from holdfast.store.backlog import Backlog
 from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
+from holdfast.store.file_admission import NewFile
+from holdfast.store.files import ContentId, FilePage, FileRow, Reserved
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.log_pages import PAGE_BYTES, PAGE_EVENTS
@@ -28,6 +30,7 @@ from holdfast.store.postgres import (
     annotation_rows,
     audit_rows,
     budget_rows,
+    file_rows,
     grant_rows,
     index_rows,
     key_rows,
@@ -271,6 +274,7 @@ class PostgresStore:
         stop_first: str | None = None,
         grants: NewGrants | None = None,
         audit: AuditEntry | None = None,
+        max_file_bytes: int = 0,
     ) -> Accepted | Refused:
         call = encode_put(
             key,
@@ -280,6 +284,7 @@ class PostgresStore:
             only_if_idle=only_if_idle,
             stop_first=stop_first,
             grants=grants,
+            max_file_bytes=max_file_bytes,
             limits=self.limits,
             now=self._clock.now_ms(),
         )
@@ -561,6 +566,46 @@ class PostgresStore:
     async def trim_audit(self, before: int, *, audit: AuditEntry | None = None) -> int:
         return await self._write("trim_audit", lambda db: audit_rows.trim(db, before), audit=audit)
 
+    # Files
+
+    async def add_file(
+        self, row: FileRow, *, session: SessionId | None = None, is_stored: bool = False
+    ) -> FileRow | Reserved | Refused:
+        new = NewFile(row=row, session=session, is_stored=is_stored, limits=self.limits)
+        return await self._write("add_file", lambda db: file_rows.add(db, new), announces=False)
+
+    async def file(self, owner: Owner, file_id: FileId) -> FileRow | None:
+        return await self._read(lambda db: file_rows.find(db, owner, file_id))
+
+    async def files(
+        self, owner: Owner, *, limit: int, after: str | None = None, session: SessionId | None = None
+    ) -> FilePage:
+        return await self._read(lambda db: file_rows.page(db, owner, limit, after, session))
+
+    async def keep_file(self, owner: Owner, file_id: FileId, *, is_kept: bool) -> FileRow | None:
+        return await self._write(
+            "keep_file", lambda db: file_rows.keep(db, owner, file_id, is_kept=is_kept), announces=False
+        )
+
+    async def delete_file(self, owner: Owner, file_id: FileId) -> bool:
+        now = self._clock.now_ms()
+        return await self._write("delete_file", lambda db: file_rows.delete(db, owner, file_id, now), announces=False)
+
+    async def use_files(self, key: Key, file_ids: Sequence[FileId]) -> None:
+        await self._write("use_files", lambda db: file_rows.use_of_session(db, key, file_ids), announces=False)
+
+    async def doom_contents(self, *, unused_ms: int, storing_ms: int) -> tuple[ContentId, ...]:
+        now = self._clock.now_ms()
+        return await self._write(
+            "doom_contents", lambda db: file_rows.doom(db, now, unused_ms, storing_ms), announces=False
+        )
+
+    async def drop_content(self, content_id: ContentId) -> None:
+        await self._write("drop_content", lambda db: file_rows.drop_content(db, content_id), announces=False)
+
+    async def file_home(self, name: str) -> str:
+        return await self._write("file_home", lambda db: file_rows.home(db, name), announces=False)
+
     # Tasks
 
     async def tasks(self, key: Key) -> tuple[TaskRow, ...]:
@@ -771,5 +816,6 @@ async def _delete(db: Link, key: Key, now: int, fence_step: int) -> tuple[bool, 
         return False, None
     for name in _DELETE_STATEMENTS:
         await db.run(name, key.owner, key.session)
+    await file_rows.delete_of_session(db, key, now)
     await db.run("delete_session", key.owner, key.session, now, fence_step)
     return True, "session"

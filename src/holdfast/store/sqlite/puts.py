@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.events.ids import TurnId
+from holdfast.events.ids import FileId, TurnId
 from holdfast.events.inbox import InboxItem, Item, Message
 from holdfast.events.role import RoleBounds
 from holdfast.store.admission import (
@@ -20,7 +20,7 @@ from holdfast.store.admission import (
     admit_edit,
     decided,
 )
-from holdfast.store.sqlite import grant_rows
+from holdfast.store.sqlite import file_rows, grant_rows
 from holdfast.store.sqlite.queries import SQL
 from holdfast.store.sqlite.rows import inbox_item, turns
 from holdfast.store.store import Accepted, Key, Refused
@@ -83,6 +83,9 @@ def _fact(db: sqlite3.Connection, key: Key, fact: Fact) -> Any:
             return db.execute(SQL["answer_bytes"], (key.owner,)).fetchone()[0]
         case "grants":
             return grant_rows.grants(db, key.owner)
+        case "files":
+            found = (file_rows.find(db, key.owner, FileId(file_id)) for file_id in fact.ids)
+            return {row.file_id: row for row in found if row is not None}
         case "last_in_line":
             return db.execute(SQL["last_in_line"], (key.owner,)).fetchone()[0]
 
@@ -111,6 +114,7 @@ class Inbox:
         if plan.rests:
             self.db.execute(SQL["rest"], self.of)
         grant_rows.add(self.db, self.key.owner, plan.grants)
+        file_rows.use(self.db, self.key, plan.uses)
         return put
 
     def add(self, new: NewItem) -> InboxItem:

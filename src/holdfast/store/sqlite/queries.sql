@@ -1090,3 +1090,99 @@ SELECT token, node, boot_id FROM process;
 
 -- name: survey_descriptions
 SELECT token, renewed_at, role, version, started_at, max_sessions FROM process;
+
+-- Files: their rows, in the order of the fields of FileRow, their uses, and their contents
+
+-- name: file
+SELECT owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content
+  FROM file WHERE owner = ?1 AND id = ?2;
+
+-- name: files
+SELECT owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content
+  FROM file WHERE owner = ?1 AND (created_at, id) < (?2, ?3)
+ ORDER BY created_at DESC, id DESC LIMIT ?4;
+
+-- name: files_of_session
+SELECT file.owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content
+  FROM file_use JOIN file ON file.owner = file_use.owner AND file.id = file_use.file
+ WHERE file_use.owner = ?1 AND session = ?5 AND (created_at, id) < (?2, ?3)
+ ORDER BY created_at DESC, id DESC LIMIT ?4;
+
+-- name: held_files
+SELECT (SELECT count(*) FROM file WHERE owner = ?1) + count(*),
+       ((SELECT coalesce(sum(size), 0) FROM file WHERE owner = ?1) + coalesce(sum(size), 0))
+  FROM content WHERE owner = ?1 AND state = 'storing';
+
+-- name: stored_content
+SELECT id FROM content WHERE owner = ?1 AND digest = ?2 AND state = 'stored' LIMIT 1;
+
+-- name: is_storing
+SELECT 1 FROM content WHERE id = ?1 AND state = 'storing';
+
+-- name: reserve_content
+INSERT INTO content (id, owner, digest, size, state, changed_at) VALUES (?1, ?2, ?3, ?4, 'storing', ?5);
+
+-- name: content_is_stored
+UPDATE content SET state = 'stored', changed_at = ?2 WHERE id = ?1 AND state = 'storing';
+
+-- name: insert_file
+INSERT INTO file (owner, id, name, media_type, size, digest, created_at, is_kept, made_by, content)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+
+-- name: use_file
+INSERT INTO file_use (owner, session, file)
+SELECT ?1, ?2, id FROM file WHERE owner = ?1 AND id = ?3
+ON CONFLICT DO NOTHING;
+
+-- name: keep_file
+UPDATE file SET is_kept = ?3 WHERE owner = ?1 AND id = ?2;
+
+-- name: delete_file
+DELETE FROM file WHERE owner = ?1 AND id = ?2 RETURNING content;
+
+-- name: delete_uses_of_file
+DELETE FROM file_use WHERE owner = ?1 AND file = ?2;
+
+-- name: delete_files_of_session
+-- Those that are not kept and that no other session uses.
+DELETE FROM file
+ WHERE owner = ?1 AND is_kept = 0 AND id IN (SELECT file FROM file_use WHERE owner = ?1 AND session = ?2)
+   AND NOT EXISTS (SELECT 1 FROM file_use AS other
+                    WHERE other.owner = ?1 AND other.file = file.id AND other.session != ?2)
+RETURNING content;
+
+-- name: delete_uses_of_session
+DELETE FROM file_use WHERE owner = ?1 AND session = ?2;
+
+-- name: unused_files
+SELECT owner, id FROM file
+ WHERE is_kept = 0 AND created_at < ?1
+   AND NOT EXISTS (SELECT 1 FROM file_use WHERE file_use.owner = file.owner AND file_use.file = file.id)
+ ORDER BY created_at LIMIT ?2;
+
+-- name: delete_unused_files
+DELETE FROM file
+ WHERE owner = ?1 AND id IN (SELECT value FROM json_each(?2)) AND is_kept = 0
+   AND NOT EXISTS (SELECT 1 FROM file_use WHERE file_use.owner = ?1 AND file_use.file = file.id)
+RETURNING content;
+
+-- name: doom_unused_contents
+-- Those of these contents that no file refers to any more.
+UPDATE content SET state = 'doomed', changed_at = ?2
+ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'stored' AND NOT EXISTS (SELECT 1 FROM file WHERE file.content = content.id);
+
+-- name: doom_late_contents
+UPDATE content SET state = 'doomed', changed_at = ?1
+ WHERE id IN (SELECT id FROM content WHERE state = 'storing' AND changed_at < ?2 ORDER BY changed_at LIMIT ?3);
+
+-- name: doomed_contents
+SELECT id FROM content WHERE state = 'doomed' ORDER BY changed_at, id LIMIT ?1;
+
+-- name: drop_content
+DELETE FROM content WHERE id = ?1 AND state = 'doomed';
+
+-- name: record_file_home
+UPDATE identity SET files = ?1 WHERE files IS NULL;
+
+-- name: file_home
+SELECT files FROM identity;

@@ -12,6 +12,7 @@ from holdfast.store.store import Store
 from holdfast.testing.store_conformance.annotations import AnnotationConformance
 from holdfast.testing.store_conformance.audit import AuditConformance
 from holdfast.testing.store_conformance.budgets import BudgetConformance
+from holdfast.testing.store_conformance.files import FileConformance
 from holdfast.testing.store_conformance.grants import GrantConformance
 from holdfast.testing.store_conformance.inbox import InboxConformance
 from holdfast.testing.store_conformance.keys import KeyConformance
@@ -39,6 +40,7 @@ class StoreConformance(
     LeaseConformance,
     GrantConformance,
     BudgetConformance,
+    FileConformance,
     PlacementConformance,
     LoadConformance,
     PresenceConformance,

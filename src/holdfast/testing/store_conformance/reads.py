@@ -28,6 +28,7 @@ from holdfast.store.store import (
 )
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.store_conformance.audit import DENIED
+from holdfast.testing.store_conformance.files import writes_of_files
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import write_of_tasks
 from holdfast.testing.store_conformance.webhooks import write_of_webhooks
@@ -327,6 +328,7 @@ class ReadConformance:
             await store.edit_budget(KEY.owner, lambda seen: seen.budget)
             await store.commit(Unit(key=KEY, fence=lease.fence, reserves=call("more", session_cap=MANY_MICRODOLLARS)))
             await write_of_webhooks(store)
+            assert [verb async for verb in writes_of_files(store)]
             await store.renew(ttl_seconds=60)
             row = await store.row(KEY)
             assert row is not None

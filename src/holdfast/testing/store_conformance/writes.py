@@ -7,6 +7,7 @@ from holdfast.store.store import Attachment, Snapshot, Store, Unit
 from holdfast.store.tasks import TaskChange
 from holdfast.store.webhooks import WebhookChange, ending_of
 from holdfast.testing.store_conformance.audit import DENIED
+from holdfast.testing.store_conformance.files import writes_of_files
 from holdfast.testing.store_conformance.keys import LAPTOP
 from holdfast.testing.store_conformance.tasks import HERE, T1, T2, ending, notice, task, task_row
 from holdfast.testing.store_conformance.webhooks import TAKEN, claim_one, trial, webhook
@@ -53,6 +54,8 @@ async def every_write(store: Store) -> AsyncIterator[str]:
     await store.commit(Unit(key=KEY, fence=lease.fence, reserves=call("answer", session_cap=MANY_MICRODOLLARS)))
     yield "commit"
     async for verb in _writes_of_webhooks(store):
+        yield verb
+    async for verb in writes_of_files(store):
         yield verb
     assert await store.release(lease, seen_tail=-1, how="handed_over")
     yield "release"

@@ -4,9 +4,11 @@ The response to a request is one leg of the turn and follows from the log alone:
 same moment, gets the same stream and never runs a second turn. A client that disconnects stops nothing.
 """
 
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from holdfast.events.ids import Key, MessageId, Position, SessionId
@@ -21,6 +23,7 @@ from holdfast.server.ai_sdk.bodies import (
     QueuedNotice,
 )
 from holdfast.server.ai_sdk.exchange import ChatAnswer, Exchange
+from holdfast.server.ai_sdk.file_parts import FilePart, bytes_in, file_id_in, made_id, name_of
 from holdfast.server.ai_sdk.history import ConversationView, last_messages
 from holdfast.server.ai_sdk.intent import ChatText, Intent
 from holdfast.server.ai_sdk.streams import frames, whole_turn_chunks
@@ -29,6 +32,7 @@ from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.streams import EventStream
 from holdfast.server.http.wire import json_response, no_content
+from holdfast.server.message_options import MessageChoice
 from holdfast.server.operations import SessionOptions
 from holdfast.server.presence import Arrival
 
@@ -109,7 +113,7 @@ async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> R
         release=call.query(ChatQuery).known(),
         delivery=body.delivery,
         send=send,
-        choose=partial(call.message_choice, key, body),
+        choose=partial(_choice, call, key, body, intent),
         answered_by=call.identity.name,
         bounds=call.bounds,
         max_waiting_messages=call.service.bounds.max_waiting_messages,
@@ -120,6 +124,35 @@ async def _answer(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> R
         # The tools of clients that are attached stay on offer.
         await call.service.presence.offer(key, Arrival(attachment_id="", tools=body.client_tools()))
     return _response(call, await exchange.answer(intent))
+
+
+async def _choice(call: HttpCall, key: Key, body: ChatBody, intent: Intent) -> MessageChoice:
+    """The options of the message, with the files of its parts. The same request again makes the same files."""
+    choice = await call.message_choice(key, body)
+    if not isinstance(intent, ChatText) or intent.files is None:
+        return choice
+    # A crash after an upload leaves a file that no session uses.
+    parts = [await _file_id(call, key, intent.message_id, part, n) for n, part in enumerate(intent.files, start=1)]
+    return msgspec.structs.replace(choice, file_ids=(*(choice.file_ids or ()), *parts))
+
+
+async def _file_id(call: HttpCall, key: Key, message_id: str, part: FilePart, number: int) -> str:
+    file_id = file_id_in(part)
+    if file_id is not None:
+        return file_id
+    data = bytes_in(part)
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield data
+
+    row = await call.service.files.add(
+        key.owner,
+        name_of(part, number),
+        pieces(),
+        media_type=part.media_type,
+        file_id=made_id(key.session, message_id, data),
+    )
+    return row.file_id
 
 
 def _options(call: HttpCall, body: ChatBody) -> SessionOptions:
