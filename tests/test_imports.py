@@ -13,8 +13,18 @@ SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = "holdfast"
 
 PURE = {"events", "shell_grammar"}
-SEAMS = PURE | {"session", "store", "live", "models", "tools", "commands", "tasks", "webhooks", "observability"}
-SEAMS = PURE | {"session", "store", "live", "models", "files", "tools", "commands", "tasks", "observability"}
+SEAMS = PURE | {
+    "session",
+    "store",
+    "live",
+    "models",
+    "files",
+    "tools",
+    "commands",
+    "tasks",
+    "webhooks",
+    "observability",
+}
 RUNTIME = SEAMS | {"protocol", "turns", "workers", "server"}
 ROOT = {"app", "cli", "client", "config", "event_loop", "testing", "version"}
 

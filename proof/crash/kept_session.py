@@ -12,7 +12,7 @@ from holdfast.events.inbox import InboxItem
 from holdfast.live.local import LocalLive
 from holdfast.server.reader import Reader, Reading
 from holdfast.store.audit import AuditEntry
-from holdfast.store.budget import Reserved, Spending
+from holdfast.store.budget import Reservation, Spending
 from holdfast.store.files import FileRow
 from holdfast.store.keys import KeyRow
 from holdfast.store.store import CaughtUp, Cursor, LedgerEntry, RequestRow, Row, Segment, Snapshot, Store
@@ -68,7 +68,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """What the session was charged."""
     owner_charged: int
     """What its owner was charged, in all sessions."""
-    reserved: tuple[Reserved, ...]
+    reserved: tuple[Reservation, ...]
     """What is reserved for its model calls."""
     leftovers: int
     """Rows of a deleted session that are still there."""
@@ -91,7 +91,7 @@ EVER = (-(1 << 30), 1 << 30)
 """All days."""
 
 
-def money_of(spending: Sequence[Spending], reserved: Sequence[Reserved], key: Key) -> dict[str, Any]:
+def money_of(spending: Sequence[Spending], reserved: Sequence[Reservation], key: Key) -> dict[str, Any]:
     return {
         "spending": tuple(row for row in spending if row.session == key.session),
         "owner_charged": sum(row.charged for row in spending),

@@ -11,7 +11,7 @@ from holdfast.store.budget import (
     EditBudget,
     Granted,
     OverBudget,
-    Reserved,
+    Reservation,
     Spending,
     SpendLimits,
     Spent,
@@ -19,7 +19,7 @@ from holdfast.store.budget import (
     admit,
     charge,
     day_of,
-    reservation,
+    reservation_of,
     week_of,
 )
 from holdfast.store.store import LedgerEntry, Unit
@@ -62,7 +62,7 @@ def reserve(db: Database, unit: Unit, granted: Granted | None) -> None:
     ask = unit.reserves
     if ask is None or granted is None or not granted.amount:
         return
-    row = reservation(unit.key, ask, granted, wall_ms(db))
+    row = reservation_of(unit.key, ask, granted, wall_ms(db))
     place = (unit.key, ask.message_id, ask.attempt)
     before = db.reservations.get(place)
     if before is not None:
@@ -125,7 +125,7 @@ def _unknown(message_id: MessageId, attempt: int, model: str, now: int) -> Ledge
     )
 
 
-def reserved(db: Database, owner: Owner) -> tuple[Reserved, ...]:
+def reserved(db: Database, owner: Owner) -> tuple[Reservation, ...]:
     return tuple(record.row for record in db.reservations.values() if record.row.owner == owner)
 
 

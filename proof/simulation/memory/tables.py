@@ -7,7 +7,7 @@ from holdfast.events.event import Event
 from holdfast.events.ids import EventId, Fence, FileId, MessageId, Owner, Position, RequestId, SessionId, TaskId, TurnId
 from holdfast.events.inbox import InboxItem, Message
 from holdfast.store.audit import TRIM_ENTRIES, AuditEntry, AuditPage, AuditRecord
-from holdfast.store.budget import OwnerBudget, Reserved, Spending
+from holdfast.store.budget import OwnerBudget, Reservation, Spending
 from holdfast.store.files import ContentId, FileRow
 from holdfast.store.grants import Grant, GrantOrigin
 from holdfast.store.keys import KeyRow
@@ -134,7 +134,7 @@ class TaskRecord:
 class ReservationRecord:
     __slots__ = ("fence", "model", "row")
 
-    def __init__(self, row: Reserved, model: str, fence: Fence | None) -> None:
+    def __init__(self, row: Reservation, model: str, fence: Fence | None) -> None:
         self.row = row
         self.model = model
         self.fence = fence

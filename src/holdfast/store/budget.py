@@ -136,7 +136,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     tree: int = 0
 
 
-class Reserved(msgspec.Struct, frozen=True, kw_only=True):
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """What is reserved for an attempt that is under way."""
 
     owner: Owner
@@ -260,7 +260,7 @@ def admit(
     limits: SpendLimits,
     *,
     charged: Spent,
-    reserved: Iterable[Reserved],
+    reserved: Iterable[Reservation],
     settles: Iterable[Settles],
     session: SessionId,
     now: int,
@@ -270,8 +270,8 @@ def admit(
     return admit_call(ask, limits.caps(budget.at(now)), forgiven(budget, spent, now), now=now)
 
 
-def reservation(key: Key, ask: Ask, granted: Granted, now: int) -> Reserved:
-    return Reserved(
+def reservation_of(key: Key, ask: Ask, granted: Granted, now: int) -> Reservation:
+    return Reservation(
         owner=key.owner,
         session=key.session,
         message_id=ask.message_id,
@@ -284,7 +284,7 @@ def reservation(key: Key, ask: Ask, granted: Granted, now: int) -> Reserved:
 
 
 def add_reserved(
-    spent: Spent, reserved: Iterable[Reserved], settles: Iterable[Settles], ask: Ask, session: SessionId, now: int
+    spent: Spent, reserved: Iterable[Reservation], settles: Iterable[Settles], ask: Ask, session: SessionId, now: int
 ) -> Spent:
     """What was charged, with what is reserved for attempts that are under way. Those that the unit itself settles count
     with their charge."""
@@ -302,7 +302,7 @@ def add_reserved(
     return Spent(**total)
 
 
-def add_windows(charged: Spent, reserved: Iterable[Reserved], now: int) -> Spent:
+def add_windows(charged: Spent, reserved: Iterable[Reservation], now: int) -> Spent:
     """What was charged in the windows of a time, with what is reserved in them."""
     today, week = day_of(now), week_of(day_of(now))
     kept = list(reserved)

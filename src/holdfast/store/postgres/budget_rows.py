@@ -11,7 +11,7 @@ from holdfast.store.budget import (
     Granted,
     OverBudget,
     OwnerBudget,
-    Reserved,
+    Reservation,
     Spending,
     SpendLimits,
     Spent,
@@ -39,7 +39,7 @@ async def now_ms(db: Link) -> int:
 
 
 async def admit_unit(
-    db: Link, unit: Unit, limits: SpendLimits, granted: Sequence[Reserved], now: int
+    db: Link, unit: Unit, limits: SpendLimits, granted: Sequence[Reservation], now: int
 ) -> Granted | OverBudget:
     """Decide on the call that a unit leads to, while the owner's budget is locked. `granted` is what other units of the
     same transaction are about to reserve."""
@@ -71,7 +71,7 @@ async def reserve(db: Link, unit: Unit, granted: Granted | None, now: int) -> No
 
 async def _money(
     db: Link, owner: Owner, now: int, *, session: str | None = None, ask: Ask | None = None
-) -> tuple[Spent, tuple[Reserved, ...]]:
+) -> tuple[Spent, tuple[Reservation, ...]]:
     """What was charged in the windows of this time and, for a call, in its other scopes that have a limit; and all that
     is reserved."""
     day = day_of(now)
@@ -91,15 +91,15 @@ async def _money(
     return charged, tuple(_reserved(owner, *row[5:]) for row in rows if row[5] is not None)
 
 
-async def reserved(db: Link, owner: Owner) -> tuple[Reserved, ...]:
+async def reserved(db: Link, owner: Owner) -> tuple[Reservation, ...]:
     _, found = await _money(db, owner, 0)
     return found
 
 
 def _reserved(
     owner: Owner, session: str, message_id: str, attempt: int, day: int, root: str, turn_id: str | None, amount: int
-) -> Reserved:
-    return Reserved(
+) -> Reservation:
+    return Reservation(
         owner=owner,
         session=SessionId(session),
         message_id=MessageId(message_id),

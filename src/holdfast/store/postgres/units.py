@@ -10,7 +10,7 @@ from holdfast.events import codec
 from holdfast.events.event import Event
 from holdfast.events.ids import Position
 from holdfast.store import crash_points
-from holdfast.store.budget import Granted, OverBudget, Reserved, reservation
+from holdfast.store.budget import Granted, OverBudget, Reservation, reservation_of
 from holdfast.store.postgres import annotation_rows, audit_rows, budget_rows, task_rows
 from holdfast.store.postgres.connections import Link, commit
 from holdfast.store.postgres.queries import DESCRIBED_PARAMETERS, LOG_PARAMETERS, PARTS, commit_units
@@ -280,7 +280,7 @@ class Units:
             return groups
         locked = await budget_rows.lock(link, {group.unit.key.owner for group in asking})
         now = await budget_rows.now_ms(link)
-        granted: list[Reserved] = []
+        granted: list[Reservation] = []
         without: set[int] = set()
         for group in asking:
             ask = group.unit.reserves
@@ -296,7 +296,7 @@ class Units:
             else:
                 group.granted, group.granted_at = found, now
                 if found.amount:
-                    granted.append(reservation(group.unit.key, ask, found, now))
+                    granted.append(reservation_of(group.unit.key, ask, found, now))
         return [group for group in groups if id(group) not in without]
 
     async def _write(self, link: Link, groups: list[Group]) -> list[Group]:

@@ -11,7 +11,7 @@ from holdfast.store.budget import (
     Granted,
     OverBudget,
     OwnerBudget,
-    Reserved,
+    Reservation,
     Spending,
     SpendLimits,
     Spent,
@@ -74,9 +74,9 @@ def _sum(db: sqlite3.Connection, name: str, *of: object) -> int:
     return int(found)
 
 
-def reserved(db: sqlite3.Connection, owner: Owner) -> tuple[Reserved, ...]:
+def reserved(db: sqlite3.Connection, owner: Owner) -> tuple[Reservation, ...]:
     return tuple(
-        Reserved(
+        Reservation(
             owner=owner,
             session=SessionId(session),
             message_id=MessageId(message_id),

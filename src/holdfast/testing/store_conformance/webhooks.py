@@ -10,6 +10,7 @@ from holdfast.events.body import Body
 from holdfast.events.event import Event, type_of
 from holdfast.events.ids import EventId, Fence, Key, Owner, Position, RequestId, SessionId, TaskId, ToolCallId, TurnId
 from holdfast.events.request import ExternalToolRequested, PermissionRequested, UserInputRequested
+from holdfast.events.session import SessionError
 from holdfast.events.task import TaskNotice, TaskNotified
 from holdfast.events.turn import TurnEnded
 from holdfast.events.webhook import REPORTED_EVENTS, TEST_EVENT, reported_types
@@ -436,5 +437,6 @@ def _body_of(event_type: str) -> Body:
         ),
         ExternalToolRequested(request_id=request, tool_call_id=call, tool_name="bash", arguments="{}"),
         UserInputRequested(request_id=request, tool_call_id=call, question="Why?"),
+        SessionError(error_type="over_budget", message="Nothing is left."),
     )
     return next(body for body in bodies if type_of(body) == event_type)

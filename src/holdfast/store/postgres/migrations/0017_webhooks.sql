@@ -73,7 +73,7 @@ $$;
 
 -- The function is called only for types that may be reported: our own, and requests.
 CREATE TRIGGER event_reported AFTER INSERT ON holdfast.event
-  FOR EACH ROW WHEN (NEW.type LIKE 'holdfast.%' OR NEW.type LIKE '%.requested')
+  FOR EACH ROW WHEN (NEW.type LIKE 'holdfast.%' OR NEW.type LIKE '%.requested' OR NEW.type = 'session.error')
   EXECUTE FUNCTION holdfast.report_event();
 
 CREATE FUNCTION holdfast.drop_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
