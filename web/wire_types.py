@@ -18,6 +18,8 @@ USED: Final = (
     "Compacted",
     "ErrorBody",
     "EventPage",
+    "FileView",
+    "MessageFile",
     "IdentityView",
     "Models",
     "Output",

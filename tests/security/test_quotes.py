@@ -255,7 +255,7 @@ async def test_each_result_says_in_the_log_where_it_is_from_and_the_model_is_sho
 
 def test_every_tool_that_comes_with_holdfast_shows_the_model_its_results_as_what_they_are() -> None:
     expected: dict[str, Origin] = {"ask_user": "person", "read_tool_output": "tool", "recall": "tool"}
-    for name in ("view", "create", "edit", "grep", "glob"):
+    for name in ("view", "create", "edit", "grep", "glob", "offer_file", "read_attached_file"):
         expected[name] = "file"
     for found in (*HOLDFAST_SHELL, *COPILOT_SHELL):
         expected[found.name] = "command"

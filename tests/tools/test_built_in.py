@@ -18,17 +18,18 @@ pytestmark = pytest.mark.anyio
 
 FILES, OTHERS = ("view", "create", "edit", "grep", "glob"), ("ask_user", "read_tool_output")
 OURS = ("exec", "list_tasks", "task_status", "wait_for_task", "kill_task")
+LATER = ("recall", "read_attached_file")
 THEIRS = ("bash", "read_bash", "stop_bash", "list_bash")
 
 
 def test_the_model_gets_them_in_this_order() -> None:
     offered = Registry(BUILT_IN).offered(None, ())
-    assert tuple(spec.name for spec in offered) == (*FILES, *OURS, *THEIRS, *OTHERS, "recall", "read_attached_file")
+    assert tuple(spec.name for spec in offered) == (*FILES, *OURS, *THEIRS, *OTHERS, "offer_file", *LATER)
     assert all(spec.description for spec in offered)
 
 
 def test_commands_have_two_sets_of_names_of_which_one_is_offered() -> None:
-    assert (*FILES, *OURS, *OTHERS) == HOLDFAST_TOOLS
+    assert (*FILES, *OURS, *OTHERS, "offer_file") == HOLDFAST_TOOLS
     assert (*FILES, *THEIRS, *OTHERS) == COPILOT_TOOLS
 
 

@@ -8,6 +8,7 @@ from holdfast.tools.bash import bash, list_bash, read_bash, stop_bash
 from holdfast.tools.errors import ToolFailure
 from holdfast.tools.exec import exec_tool
 from holdfast.tools.file_edits import create, edit
+from holdfast.tools.offer_file import offer_file
 from holdfast.tools.read_attached_file import read_attached_file
 from holdfast.tools.recall import recall
 from holdfast.tools.search import glob, grep
@@ -63,9 +64,20 @@ HOLDFAST_SHELL: Final = (exec_tool, list_tasks, task_status, wait_for_task, kill
 COPILOT_SHELL: Final = (bash, read_bash, stop_bash, list_bash)
 """Command tools under two sets of names. A model is offered one set, unless the session chose tools from both."""
 
-BUILT_IN: Final[tuple[Tool, ...]] = (*_FILES, *HOLDFAST_SHELL, *COPILOT_SHELL, *_OTHERS, recall, read_attached_file)
+HOLDFAST_ONLY: Final = (*HOLDFAST_SHELL, offer_file)
+"""Tools that clients of the Copilot protocol get only if they name them."""
 
-HOLDFAST_TOOLS: Final = tuple(tool.name for tool in (*_FILES, *HOLDFAST_SHELL, *_OTHERS))
+BUILT_IN: Final[tuple[Tool, ...]] = (
+    *_FILES,
+    *HOLDFAST_SHELL,
+    *COPILOT_SHELL,
+    *_OTHERS,
+    offer_file,
+    recall,
+    read_attached_file,
+)
+
+HOLDFAST_TOOLS: Final = tuple(tool.name for tool in (*_FILES, *HOLDFAST_SHELL, *_OTHERS, offer_file))
 COPILOT_TOOLS: Final = tuple(tool.name for tool in (*_FILES, *COPILOT_SHELL, *_OTHERS))
 """The tools offered by default: by Holdfast itself, and to Copilot clients. A session does not choose `recall`: it has
 it from its first compaction on; nor `read_attached_file`, which it has from its first file on."""

@@ -6,18 +6,21 @@ import inspect
 import math
 import threading
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.events.event import Event
-from holdfast.events.ids import Key, Owner, Position, SessionId, ToolCallId
+from holdfast.events.ids import FileId, Key, Owner, Position, SessionId, ToolCallId
 from holdfast.events.message import Image
 from holdfast.events.request import PermissionAsk
 from holdfast.events.tool import Origin
+from holdfast.files.errors import FilesUnavailable
 from holdfast.files.files import Files
+from holdfast.store.files import FileRow
 from holdfast.store.tasks import TaskEnding, TaskRow
 from holdfast.store.text_index import Hit
 from holdfast.tasks.shell import Shell, ShellArguments
@@ -104,6 +107,22 @@ class ToolContext:
     @property
     def session(self) -> Key:
         return Key(Owner(self.owner), self.session_id)
+
+    async def save_file(self, name: str, pieces: AsyncIterable[bytes], *, media_type: str = "") -> FileRow:
+        """Save a file that the person can list and fetch with the session, and return its row. Another attempt at this
+        call saves the same content once. Raises `FileRefused` and `FilesUnavailable`."""
+        if self.files is None:
+            raise FilesUnavailable("There is no file store here.")
+        known = sha256(f"{self.owner}/{self.session_id}/{self.key}/{name}".encode("utf-8", "surrogatepass")).hexdigest()
+        return await self.files.add(
+            Owner(self.owner),
+            name,
+            pieces,
+            media_type=media_type,
+            file_id=FileId(f"made-{known[:48]}"),
+            session=self.session_id,
+            made_by=self.tool_call_id,
+        )
 
     def progress(self, text: str) -> None:
         """Shows people a line while the tool runs. It is not stored."""

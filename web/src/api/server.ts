@@ -5,7 +5,9 @@ import type {
   Compacted,
   ErrorBody,
   EventPage,
+  FileView,
   IdentityView,
+  MessageFile,
   Models,
   Offered,
   Output,
@@ -47,6 +49,7 @@ export interface NewMessage {
   text: string;
   messageId: string;
   delivery?: "steer" | "enqueue" | "interrupt";
+  files?: MessageFile[];
   options?: Record<string, unknown>;
 }
 
@@ -155,13 +158,34 @@ export class Server {
       text: message.text,
       message_id: message.messageId,
       ...(message.delivery ? { delivery: message.delivery } : {}),
+      ...(message.files?.length ? { files: message.files.map((file) => file.id) } : {}),
       ...message.options,
     });
   }
 
-  /** Replace a message: everything after it is taken back. */
-  edit(id: string, messageId: string, text: string): Promise<void> {
-    const message = { id: messageId, role: "user", parts: [{ type: "text", text }] };
+  // Files
+
+  /** Resolves once the file is on the server's disk. The same id again is the same file. */
+  async upload(file: Blob, name: string, id: string): Promise<FileView> {
+    const query = new URLSearchParams({ name, id });
+    const headers = { "content-type": file.type || "application/octet-stream" };
+    return (await this.request("POST", `/v1/files?${query}`, undefined, { headers, body: file })).json();
+  }
+
+  async content(id: string): Promise<Blob> {
+    const init = { headers: { accept: "*/*" } };
+    return (await this.request("GET", `/v1/files/${encodeURIComponent(id)}/content`, undefined, init)).blob();
+  }
+
+  /** Replace a message: everything after it is taken back. Its files stay. */
+  edit(id: string, messageId: string, text: string, files: MessageFile[] = []): Promise<void> {
+    const kept = files.map((file) => ({
+      type: "file",
+      url: `/v1/files/${encodeURIComponent(file.id)}/content`,
+      mediaType: file.media_type,
+      filename: file.name,
+    }));
+    const message = { id: messageId, role: "user", parts: [{ type: "text", text }, ...kept] };
     return this.accepted(id, { messages: [message], trigger: "submit-message", messageId });
   }
 

@@ -87,6 +87,17 @@ export interface Failed {
   time: number;
 }
 
+export interface FileView {
+  id: string;
+  name: string;
+  media_type: string;
+  size: number;
+  digest: string;
+  created_at: number;
+  kept: boolean;
+  made_by?: string | null;
+}
+
 /** One answer of the model. */
 export interface FromAssistant {
   role: "assistant";
@@ -142,6 +153,7 @@ export interface FromUser {
   text: string;
   delivery: string;
   attachments?: Record<string, unknown>[];
+  files?: MessageFile[];
   pinned?: boolean;
   position: number;
   time: number;
@@ -163,6 +175,14 @@ export interface Info {
   level: string;
   position: number;
   time: number;
+}
+
+/** A file as its message shows it. It may be deleted by now. */
+export interface MessageFile {
+  id: string;
+  name: string;
+  media_type: string;
+  size: number;
 }
 
 export interface Models {
@@ -251,6 +271,7 @@ export interface QueuedView {
   mode: string;
   model: string | null;
   thinking: number | null;
+  files?: MessageFile[];
 }
 
 export interface Quota {
@@ -287,6 +308,7 @@ export interface Returned {
   mode?: string;
   model?: string | null;
   thinking?: number | null;
+  files?: MessageFile[];
 }
 
 /** The position up to which the owner has seen the session. It never decreases. */

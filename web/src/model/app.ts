@@ -2,7 +2,7 @@
 
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { newId, Server, ServerError } from "../api/server.ts";
-import type { ContextView, IdentityView, Overview, SessionSettings, SessionView } from "../api/wire.ts";
+import type { ContextView, IdentityView, MessageFile, Overview, SessionSettings, SessionView } from "../api/wire.ts";
 import { keep, kept } from "./kept.ts";
 import { OpenSession } from "./open_session.ts";
 import { Outbox } from "./outbox.ts";
@@ -28,6 +28,14 @@ const LIST_PAGE = 50;
 const LONGEST_PAGE = 200;
 const LOOK_EVERY_MS = 3_000;
 
+/** A message that was not sent, for the box. */
+export interface GivenBack {
+  sessionId: string;
+  text: string;
+  files: MessageFile[];
+  reason: string;
+}
+
 export class App {
   readonly token: Signal<string> = signal(kept("token", ""));
   /** No valid key is stored: the person has to enter a key or a token. */
@@ -52,11 +60,7 @@ export class App {
   readonly context: Signal<ContextView | null> = signal<ContextView | null>(null);
   readonly outbox: Signal<Outbox | null> = signal<Outbox | null>(null);
   /** A refused message, to be put back into the box where it was written. */
-  readonly givenBack: Signal<{ sessionId: string; text: string; reason: string } | null> = signal<{
-    sessionId: string;
-    text: string;
-    reason: string;
-  } | null>(null);
+  readonly givenBack: Signal<GivenBack | null> = signal<GivenBack | null>(null);
   /** The options of a new session: model, directory and so on. */
   readonly newOptions: Signal<Record<string, unknown>> = signal<Record<string, unknown>>({});
 
@@ -219,8 +223,8 @@ export class App {
   }
 
   private newOutbox(id: string): Outbox {
-    return new Outbox(this.server, id, ({ text, error }) => {
-      this.givenBack.value = { sessionId: id, text, reason: error.message };
+    return new Outbox(this.server, id, ({ text, files, error }) => {
+      this.givenBack.value = { sessionId: id, text, files, reason: error.message };
     });
   }
 
@@ -267,15 +271,20 @@ export class App {
   // Sending
 
   /** A message to the session that is open, or to a new one. */
-  send(text: string, delivery: "steer" | "enqueue" | "interrupt" = "steer", options: Record<string, unknown> = {}): void {
+  send(
+    text: string,
+    delivery: "steer" | "enqueue" | "interrupt" = "steer",
+    options: Record<string, unknown> = {},
+    files: MessageFile[] = [],
+  ): void {
     const open = this.open.value;
     if (open && this.outbox.value) {
-      this.outbox.value.add(text, { delivery, options });
+      this.outbox.value.add(text, { delivery, options, files });
       return;
     }
     const id = newId();
     const outbox = this.newOutbox(id);
-    outbox.add(text, { creates: this.newOptions.value, options });
+    outbox.add(text, { creates: this.newOptions.value, options, files });
     const session = new OpenSession(this.server, id, (opened) => this.heard(opened));
     batch(() => {
       this.open.value = session;

@@ -3,7 +3,7 @@
  * events and deltas alone, so that a live, a reconnected and a reloaded page look the same. Pure: no DOM, no network.
  */
 
-import type { Delta, EventView, Progress, WaitStatus } from "../api/wire.ts";
+import type { Delta, EventView, MessageFile, Progress, WaitStatus } from "../api/wire.ts";
 
 export interface TextBlock {
   kind: "text";
@@ -46,6 +46,7 @@ export interface UserItem extends Common {
   text: string;
   delivery: string;
   attachments: Record<string, unknown>[];
+  files: MessageFile[];
 }
 
 export interface AssistantItem extends Common {
@@ -398,6 +399,7 @@ export class Conversation {
       text: data.content,
       delivery: data.delivery,
       attachments: data.attachments ?? [],
+      files: (data.files ?? []).map(fileOf),
     });
   }
 
@@ -799,4 +801,9 @@ function endOf(error: string | undefined): CallStatus {
 /** The text without its first `count` bytes of UTF-8. Pieces are cut between characters. */
 function afterBytes(text: string, count: number): string {
   return new TextDecoder().decode(bytes.encode(text).slice(count));
+}
+
+/** A file of a message, as the log has it. */
+function fileOf(file: { fileId: string; name: string; mediaType: string; size: number }): MessageFile {
+  return { id: file.fileId, name: file.name, media_type: file.mediaType, size: file.size };
 }

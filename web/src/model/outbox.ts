@@ -5,6 +5,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 import { newId, ServerError, type Server } from "../api/server.ts";
+import type { MessageFile } from "../api/wire.ts";
 import { keep, kept } from "./kept.ts";
 
 export interface Outgoing {
@@ -13,6 +14,7 @@ export interface Outgoing {
   delivery: "steer" | "enqueue" | "interrupt";
   /** The server accepted it; it is shown from here until it appears in the log or in the queue. */
   accepted: boolean;
+  files: MessageFile[];
   /** The options of a session that has to be created first. */
   creates: Record<string, unknown> | null;
   options: Record<string, unknown>;
@@ -20,6 +22,7 @@ export interface Outgoing {
 
 export interface Returned {
   text: string;
+  files: MessageFile[];
   error: ServerError;
 }
 
@@ -43,9 +46,9 @@ export class Outbox {
     return `outbox.${this.sessionId}`;
   }
 
-  add(text: string, more: Partial<Pick<Outgoing, "delivery" | "creates" | "options">> = {}): string {
+  add(text: string, more: Partial<Pick<Outgoing, "delivery" | "files" | "creates" | "options">> = {}): string {
     const messageId = newId();
-    const message = { messageId, text, delivery: "steer" as const, accepted: false, creates: null, options: {}, ...more };
+    const message = { messageId, text, delivery: "steer" as const, accepted: false, files: [], creates: null, options: {}, ...more };
     this.set([...this.waiting.value, message]);
     void this.sendAll();
     return messageId;
@@ -115,7 +118,7 @@ export class Outbox {
   private giveBack(message: Outgoing, error: unknown): void {
     this.set(this.waiting.value.filter((found) => found.messageId !== message.messageId));
     const reason = error instanceof ServerError ? error : new ServerError(0, "failed", String(error));
-    this.returned({ text: message.text, error: reason });
+    this.returned({ text: message.text, files: message.files ?? [], error: reason });
   }
 
   private pause(failures: number, error: ServerError): Promise<void> {

@@ -1,14 +1,16 @@
 /** The box for messages. Enter sends, or joins the running turn; Esc stops it; a refused message returns to the box. */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { newId } from "../api/server.ts";
+import { AttachedFiles } from "../model/attached.ts";
 import { keep, kept } from "../model/kept.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
 import { Icon } from "./icons.tsx";
 import { chosenFor, keepChosen, ModelPicker, type Chosen } from "./model_picker.tsx";
-import { QueueChips } from "./queue_chips.tsx";
+import { AttachedList } from "./files.tsx";
+import { QueueChips, type ToBox } from "./queue_chips.tsx";
 import { focusRequest } from "./shortcuts.ts";
 
 /** `/compact`, and what the summary should keep. */
@@ -28,13 +30,27 @@ export function Composer({ session }: { session: OpenSession | null }) {
   // Rendered when its own content changes, and not for every delta of an answer.
   useComputed(() => (session?.drawn.value, howItStands(session))).value;
   const turn = session?.conversation.turn ?? null;
-  const toBox = (back: string): void => setText((now) => (now.trim() ? `${back}\n\n${now}` : back));
+  const files = useMemo(() => new AttachedFiles(app.server, name), [app.server, name]);
+  const picker = useRef<HTMLInputElement>(null);
+  const [isOver, setOver] = useState(false);
+  const hasFiles = files.all.value.length > 0;
+  const isEmpty = !text.trim() && files.ready.length === 0;
+  const toBox: ToBox = (back, more = []) => {
+    if (back) setText((now) => (now.trim() ? `${back}\n\n${now}` : back));
+    files.giveBack(more);
+  };
+  const attach = (given: FileList | File[] | null | undefined): boolean => {
+    if (!given?.length) return false;
+    setRefusal(files.add(given));
+    box.current?.focus();
+    return true;
+  };
 
   useSignalEffect(() => {
     const back = app.givenBack.value;
     if (!back || (session && back.sessionId !== session.id)) return;
     app.givenBack.value = null;
-    toBox(back.text);
+    toBox(back.text, back.files);
     setRefusal(back.reason);
   });
   // Synchronously: by the next frame another session may be open.
@@ -50,7 +66,7 @@ export function Composer({ session }: { session: OpenSession | null }) {
   };
   const send = (delivery: "steer" | "enqueue" | "interrupt" = "steer"): void => {
     const wanted = text.trim();
-    if (!wanted) return;
+    if (isEmpty || files.isUploading) return;
     setText("");
     keep(`draft.${name}`, null);
     setRefusal("");
@@ -60,7 +76,8 @@ export function Composer({ session }: { session: OpenSession | null }) {
       box.current?.focus();
       return;
     }
-    app.send(wanted, delivery, { ...chosen });
+    app.send(wanted, delivery, { ...chosen }, files.ready);
+    files.clear();
     // A session that this message creates keeps the options that were chosen for it.
     if (!session && app.open.value) keepChosen(app.open.value.id, chosen);
     box.current?.focus();
@@ -68,7 +85,8 @@ export function Composer({ session }: { session: OpenSession | null }) {
   const stop = async (): Promise<void> => {
     if (!session) return;
     const done = await app.attempt(() => app.server.stop(session.id, newId(), { turnId: turn?.turnId }));
-    if (done?.returned?.length) toBox(done.returned.join("\n\n"));
+    const back = done?.returned_messages ?? [];
+    if (done?.returned?.length) toBox(done.returned.join("\n\n"), back.flatMap((message) => message.files ?? []));
   };
   const pressed = (event: KeyboardEvent): void => {
     if (event.isComposing) return;
@@ -83,7 +101,17 @@ export function Composer({ session }: { session: OpenSession | null }) {
 
   return (
     <form
-      class="composer"
+      class={isOver ? "composer over" : "composer"}
+      onDragOver={(event) => {
+        if (!event.dataTransfer?.types.includes("Files")) return;
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        setOver(false);
+        if (attach(event.dataTransfer?.files)) event.preventDefault();
+      }}
       onSubmit={(event) => {
         event.preventDefault();
         send();
@@ -95,7 +123,21 @@ export function Composer({ session }: { session: OpenSession | null }) {
           {refusal}
         </p>
       )}
+      <AttachedList files={files} />
       <div class="composer-box">
+        <input
+          ref={picker}
+          type="file"
+          multiple
+          hidden
+          onChange={(event) => {
+            attach([...(event.currentTarget.files ?? [])]);
+            event.currentTarget.value = "";
+          }}
+        />
+        <button type="button" class="round quiet" aria-label="Attach files" title="Attach files" onClick={() => picker.current?.click()}>
+          <Icon name="clip" />
+        </button>
         <label class="hidden" for="composer">
           {turn?.state === "running" ? "Message to the running turn" : "Message"}
         </label>
@@ -109,13 +151,16 @@ export function Composer({ session }: { session: OpenSession | null }) {
           placeholder={turn ? "Add to the running turn …" : "What should be done?"}
           onInput={(event) => setText(event.currentTarget.value)}
           onKeyDown={pressed}
+          onPaste={(event) => {
+            if (attach(event.clipboardData?.files)) event.preventDefault();
+          }}
         />
-        {turn !== null && !text.trim() ? (
+        {turn !== null && !text.trim() && !hasFiles ? (
           <button type="button" class="round" aria-label="Stop" title="Stop (Esc)" onClick={() => void stop()}>
             <Icon name="stop" />
           </button>
         ) : (
-          <button type="submit" class="round primary" aria-label="Send" title="Send (Enter)" disabled={!text.trim()}>
+          <button type="submit" class="round primary" aria-label="Send" title="Send (Enter)" disabled={isEmpty || files.isUploading}>
             <Icon name="send" />
           </button>
         )}

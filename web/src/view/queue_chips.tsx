@@ -2,13 +2,16 @@
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { newId } from "../api/server.ts";
-import type { QueuedView } from "../api/wire.ts";
+import type { MessageFile, QueuedView } from "../api/wire.ts";
 import type { Turn } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
 import { Icon, type IconName } from "./icons.tsx";
 
-export function QueueChips({ session, toBox }: { session: OpenSession; toBox: (text: string) => void }) {
+/** Puts a message, with its files, back into the box. */
+export type ToBox = (text: string, files?: MessageFile[]) => void;
+
+export function QueueChips({ session, toBox }: { session: OpenSession; toBox: ToBox }) {
   const queue = session.queue.value;
   const moved = useRef<{ messageId: string; button: string } | null>(null);
   const list = useRef<HTMLOListElement>(null);
@@ -41,7 +44,7 @@ interface Props {
   message: QueuedView;
   index: number;
   session: OpenSession;
-  toBox: (text: string) => void;
+  toBox: ToBox;
   willMove: (button: string) => void;
 }
 
@@ -61,7 +64,7 @@ function Chip({ message, index, session, toBox, willMove }: Props) {
       await app.server.removeQueued(session.id, message.message_id);
       return true;
     });
-    if (isOut) toBox(message.text);
+    if (isOut) toBox(message.text, message.files ?? []);
   };
   const sendNow = async (): Promise<void> => {
     // The message stays on the server: it is moved to the front, then the turn is stopped. If that fails, it stays queued.
@@ -82,6 +85,7 @@ function Chip({ message, index, session, toBox, willMove }: Props) {
       <p class="chip-text" dir="auto">
         {message.text}
       </p>
+      {message.files?.length ? <span class="aside">{counted(message.files.length)}</span> : null}
       <span class="aside">{whenOf(message, session.conversation.turn)}</span>
       <div class="chip-buttons">
         {index > 0 && <ChipButton icon="chevron" turned="upward" label={UP} run={() => move(index - 1, UP)} />}
@@ -158,4 +162,8 @@ export function reordered(ids: string[], from: number, to: number): string[] {
   const order = ids.filter((_, index) => index !== from);
   order.splice(to, 0, ids[from]!);
   return order;
+}
+
+function counted(files: number): string {
+  return files === 1 ? "1 file" : `${files} files`;
 }

@@ -5,6 +5,7 @@ import { memo } from "preact/compat";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
+import { MessageFiles } from "./files.tsx";
 import type { Outgoing } from "../model/outbox.ts";
 import { partsOf, stretchesOf, type PartOfThread } from "../model/parts.ts";
 import { useApp } from "./context.ts";
@@ -288,7 +289,8 @@ function OutgoingMessage({
   if (isThere) return null;
   return (
     <article class="user outgoing" aria-label="Your message, on its way">
-      <div class="bubble">{message.text}</div>
+      {message.text && <div class="bubble">{message.text}</div>}
+      <MessageFiles files={message.files ?? []} />
       <p class="aside" role="status">
         {message.accepted ? "Accepted" : "Sending …"}
       </p>

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import type { UserItem } from "../model/conversation.ts";
 import type { OpenSession } from "../model/open_session.ts";
 import { useApp } from "./context.ts";
+import { MessageFiles } from "./files.tsx";
 import { Icon } from "./icons.tsx";
 import { CopyButton } from "./markdown.tsx";
 import { exactly, moment } from "./words.ts";
@@ -19,7 +20,8 @@ export function UserMessage({ item, session, isPinned }: { item: UserItem; sessi
         <Editing item={item} session={session} done={() => setEditing(false)} />
       ) : (
         <>
-          <div class="bubble">{item.text}</div>
+          {item.text && <div class="bubble">{item.text}</div>}
+          <MessageFiles files={item.files} />
           <footer class="under">
             {isPinned && (
               <span class="tag pinned">
@@ -56,7 +58,7 @@ function Editing({ item, session, done }: { item: UserItem; session: OpenSession
   const [text, setText] = useState(item.text);
   const send = async (): Promise<void> => {
     const sent = await app.attempt(async () => {
-      await app.server.edit(session.id, item.messageId, text);
+      await app.server.edit(session.id, item.messageId, text, item.files);
       return true;
     });
     if (sent) done();
@@ -87,7 +89,7 @@ function Editing({ item, session, done }: { item: UserItem; session: OpenSession
         <button type="button" onClick={done}>
           Cancel
         </button>
-        <button type="submit" class="primary" disabled={text.trim() === ""}>
+        <button type="submit" class="primary" disabled={text.trim() === "" && item.files.length === 0}>
           Send again
         </button>
       </div>

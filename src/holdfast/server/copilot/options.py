@@ -11,13 +11,13 @@ from holdfast.models.credentials import ProviderSecrets, Secrets, check_secrets,
 from holdfast.models.own_provider import check_provider
 from holdfast.models.stated_facts import tokens_in, window_of
 from holdfast.server.errors import Invalid
-from holdfast.tools.built_in import HOLDFAST_SHELL
+from holdfast.tools.built_in import HOLDFAST_ONLY
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 
-_HOLDFAST_SHELL: Final = frozenset(tool.name for tool in HOLDFAST_SHELL)
+_HOLDFAST_ONLY: Final = frozenset(tool.name for tool in HOLDFAST_ONLY)
 """Tool names that Copilot does not have, so that a client may use them for its own tools."""
 
 
@@ -219,7 +219,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for tool in self.tools or ():
             if names.count(tool.name) > 1:
                 raise Invalid("tool_name_twice", f"There are two tools called {tool.name}; a name can be used once.")
-            if tool.name in built_in - _HOLDFAST_SHELL and not tool.overrides_built_in_tool:
+            if tool.name in built_in - _HOLDFAST_ONLY and not tool.overrides_built_in_tool:
                 raise Invalid(
                     "tool_name_taken",
                     f'External tool "{tool.name}" conflicts with a built-in tool of the same name. '
@@ -237,7 +237,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             for name in built_in
             if self.offers(name, "builtin")
             and (asks or name != "ask_user")
-            and (name not in _HOLDFAST_SHELL or name in named)
+            and (name not in _HOLDFAST_ONLY or name in named)
         )
 
     def offers(self, name: str, source: Literal["builtin", "custom"]) -> bool:
