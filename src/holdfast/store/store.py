@@ -20,7 +20,17 @@ from holdfast.events.message import BlockKind
 from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
-from holdfast.store.budget import Ask, BudgetNow, EditBudget, Granted, OverBudget, OwnerBudget, Spending
+from holdfast.store.budget import (
+    MAX_GROUPS,
+    Ask,
+    BudgetNow,
+    EditBudget,
+    Granted,
+    OverBudget,
+    OwnerBudget,
+    Spending,
+    SpendingGroup,
+)
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
 from holdfast.store.tasks import Killer, TaskChange, TaskEnding, TaskRow
@@ -728,6 +738,20 @@ class Store(Protocol):
         self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
     ) -> tuple[Spending, ...]:
         """What was spent in these UTC days, counted from 1970-01-01."""
+        ...
+
+    async def spending_by(
+        self,
+        group: SpendingGroup,
+        first_day: int,
+        last_day: int,
+        *,
+        owner: Owner | None = None,
+        session: SessionId | None = None,
+        limit: int = MAX_GROUPS,
+    ) -> tuple[Spending, ...]:
+        """The same summed up: a row for each model of each group, in the order of what the groups were charged. Of more
+        than `limit` groups, those that were charged the most. What the rows of a group do not share is empty."""
         ...
 
     async def settle_left(self, *, limit: int = 1_000) -> int:
