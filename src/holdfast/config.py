@@ -237,7 +237,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     budget_tree: int | None = None
     """The same for a session and all that were started from it, for good."""
     budget_tiers: Mapping[str, float] = {}
-    """Tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
+    """Budget tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
+    billing_secret: Secret | None = None
+    """The secret of a billing system's signatures on `POST /v1/billing`; without it there is no such route."""
+    credit_url: str | None = None
+    """The address that is asked before a person's budget is reset; without it people can't reset theirs."""
+    credit_secret: Secret | None = None
+    """The secret of the signatures on these questions."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -279,6 +285,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 f"is {self.max_turns_in_flight_per_owner}, fewer than may run",
                 allowed=f"0, or at least max_running_turns_per_owner, which is {self.max_running_turns_per_owner}",
             )
+        if (self.credit_url is None) is not (self.credit_secret is None):
+            missing, other = ("credit_url", "credit_secret")[:: 1 if self.credit_url is None else -1]
+            raise ConfigError(missing, f"is not set, but {other} is", allowed="both, or neither")
         if self.model_fallback == self.model:
             raise ConfigError(
                 "model_fallback", f"is {self.model}, the model itself", allowed="another model, or not set"
@@ -578,6 +587,14 @@ def _read_secret_key(given: Given, environ: Mapping[str, str]) -> Secret:
     return secret
 
 
+def _read_webhook_secret(given: Given, environ: Mapping[str, str]) -> Secret:
+    secret = _read_secret(given, environ)
+    if len(secret.reveal()) < MIN_SECRET_KEY_CHARACTERS:
+        allowed = f"{MIN_SECRET_KEY_CHARACTERS} or more printable ASCII characters without spaces, such as whsec_..."
+        raise ConfigError(given.source, "is too short to sign anything", allowed=allowed)
+    return secret
+
+
 def _number_reader(kind: type[int] | type[float], *, zero_allowed: bool) -> "Reader":
     least = "0" if zero_allowed else "1" if kind is int else "more than 0"
     noun = "a whole number" if kind is int else "a number of seconds"
@@ -740,6 +757,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="budget_turn", option=None, default="", read=_read_dollars),
     Setting(name="budget_tree", option=None, default="", read=_read_dollars),
     Setting(name="budget_tiers", option=None, default="", read=_read_tiers),
+    Setting(name="billing_secret", option=None, default="", read=_read_webhook_secret),
+    Setting(name="credit_url", option=None, default="", read=_read_url),
+    Setting(name="credit_secret", option=None, default="", read=_read_webhook_secret),
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="redis", option="--redis", default="", read=_read_redis),
     Setting(name="redis_prefix", option=None, default="", read=_read_name),

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from holdfast.events.amounts import without_amounts
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, SessionId
 from holdfast.events.message import PageContext
@@ -13,6 +14,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.models.choice import OWN_MODEL
 from holdfast.observability.spans import RequestSpan
 from holdfast.server.errors import Invalid
+from holdfast.server.http.errors import ApiError
 from holdfast.server.http.identity import Identity
 from holdfast.server.http.policy import Policy, check_session
 from holdfast.server.http.scope import IDENTITY, REQUEST_SPAN
@@ -73,6 +75,18 @@ class HttpCall:
     async def body(self, kind: type[T], *, limit: int | None = None, bounds: JsonBounds = BODY) -> T:
         most = self.service.settings.max_body_bytes if limit is None else limit
         return await read_body(self.request, kind, limit=most, bounds=bounds)
+
+    # What the caller may see
+
+    def shown(self, body: Body) -> Body:
+        """An event as the caller may read it. What model calls cost is for admins: people see how much of their budget
+        is used."""
+        return body if self.identity.is_admin else without_amounts(body)
+
+    def check_admin(self) -> None:
+        """Raise `ApiError` unless the caller is an admin."""
+        if not self.identity.is_admin:
+            raise ApiError(403, "admins_only", "This is for admins of the server.")
 
     # What the caller may use
 

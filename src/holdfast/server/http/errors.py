@@ -58,6 +58,8 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "storage_full": 403,
     "too_many_permissions": 403,
     "model_not_allowed": 403,
+    "tier_unknown": 400,
+    "reset_refused": 400,
 }
 """Codes whose status does not follow from the kind of the error."""
 

@@ -16,6 +16,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str = ""
     """The caller's API key; empty if the caller has none."""
 
+    @property
+    def is_admin(self) -> bool:
+        return self.role == "admin"
+
 
 class Identities(Protocol):
     """How the server identifies callers: by its start token, or by API keys."""

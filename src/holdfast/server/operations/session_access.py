@@ -15,6 +15,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.session import DirectoryIdentity, ModelChanged, Provider, SettingsChanged, TitleChanged
 from holdfast.live.live import Advanced, Changed, Live, Subscription
 from holdfast.models.choice import OWN_MODEL, ModelChoice, row_model
+from holdfast.models.info import TokenPrice
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
@@ -42,6 +43,15 @@ FindWindow = Callable[[ModelChoice], Awaitable[int | None]]
 """Finds the window of a session's model in tokens; None if nothing is known of models here."""
 
 
+FindPrice = Callable[[str], Awaitable[TokenPrice | None]]
+"""Finds the present price of a model by its name; None if nobody knows it."""
+
+
+async def no_price(model: str) -> TokenPrice | None:
+    """For a program that knows no models."""
+    return None
+
+
 async def no_window(choice: ModelChoice) -> int | None:
     """For a program that knows no models."""
     return None
@@ -66,6 +76,7 @@ class SessionAccess:
         new_id: Callable[[], str] = random_id,
         identify: Identify = identity_of,
         find_window: FindWindow = no_window,
+        find_price: FindPrice = no_price,
     ) -> None:
         self.store = store
         self.live = live
@@ -78,6 +89,7 @@ class SessionAccess:
         self._new_id = new_id
         self._identify = identify
         self._find_window = find_window
+        self._find_price = find_price
 
     @property
     def bounds(self) -> Bounds:

@@ -8,6 +8,6 @@ from holdfast.server.http.endpoint import endpoint
 
 @endpoint("GET", "/v1/sessions/{session_id}/export", summary="The whole session as one document")
 async def export(call: HttpCall) -> Response:
-    pieces = await call.operations.export_pieces(call.key)
+    pieces = await call.operations.export_pieces(call.key, shown=call.shown)
     headers = {"content-disposition": 'attachment; filename="session.json"'}
     return StreamingResponse(pieces, 200, headers, media_type="application/json")

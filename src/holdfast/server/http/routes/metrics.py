@@ -5,11 +5,9 @@ from starlette.responses import Response
 from holdfast.observability.exposition import CONTENT_TYPE
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
-from holdfast.server.http.errors import ApiError
 
 
 @endpoint("GET", "/metrics", summary="Metrics for Prometheus; for admins", media_type="text/plain")
 async def show(call: HttpCall) -> Response:
-    if call.identity.role != "admin":
-        raise ApiError(403, "admins_only", "Figures about the whole server are for its admins.")
+    call.check_admin()
     return Response(await call.service.metrics_page(), media_type=CONTENT_TYPE)
