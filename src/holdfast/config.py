@@ -431,6 +431,11 @@ def _read_fallback(given: Given, environ: Mapping[str, str]) -> str:
     return name
 
 
+def microdollars_of(source: str, dollars: str) -> int:
+    """The amount of US dollars that somebody typed. Raises `ConfigError`, which names `source`."""
+    return _read_dollars(Given(source, dollars), {})
+
+
 def _read_dollars(given: Given, environ: Mapping[str, str]) -> int:
     """An amount of US dollars as microdollars. A program gives microdollars."""
     if isinstance(given.value, int) and not isinstance(given.value, bool) and given.value >= 0:

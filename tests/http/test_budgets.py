@@ -1,6 +1,7 @@
 """Budgets and usage over HTTP: people see how much is used, admins see amounts and set limits, a billing system sets
 limits by signed messages."""
 
+import asyncio
 import base64
 import hmac
 import re
@@ -40,13 +41,13 @@ async def priced_model() -> AsyncIterator[Model]:
         yield server
 
 
-async def world(folder: Path, model: Model) -> tuple[Place, dict[str, str], dict[str, str]]:
+async def world(folder: Path, model: Model) -> tuple[Place, dict[str, str], dict[str, Any]]:
     facts = folder / "models.toml"
     facts.write_text(PRICES, encoding="utf-8")
     place = Place(folder, model)
     keys = {"ada": await made_key(place, "ada", "ada"), "root": await made_key(place, "root", "root", "admin")}
     keys["bob"] = await made_key(place, "bob", "bob")
-    environ = {
+    environ: dict[str, Any] = {
         "HOLDFAST_MODELS": str(facts),
         "HOLDFAST_BUDGET_DAY": "0.2",
         "HOLDFAST_BUDGET_WEEK": "1",
@@ -442,3 +443,53 @@ async def test_without_a_secret_there_is_no_route_for_billing(client: Client) ->
     response = await bill(client, owner="ada", version=1)
     assert (response.status_code, code_of(response)) == (404, "not_found")
     assert (await client.get("/v1/billing")).status_code == 404
+
+
+# Going on
+
+
+async def test_a_turn_that_ended_without_money_goes_on_and_no_other(people: People) -> None:
+    async with people.client("ada") as ada, people.client("root") as root:
+        await ada.make(id="s")
+
+        async def go_on(session: str = "s", **body: Any) -> httpx.Response:
+            return await ada.post(f"/v1/sessions/{session}/continue", json=body)
+
+        async def refused(code: str, *, status: int = 409, session: str = "s", **body: Any) -> None:
+            response = await go_on(session, **body)
+            assert (response.status_code, code_of(response)) == (status, code)
+
+        await refused("nothing_to_continue")
+        await refused("session_not_found", status=404, session="another")
+        await refused("id_invalid", status=422, message_id=".x")
+        await refused("invalid", status=422, text="More!")
+        await ada.say("s", "one")
+        await refused("nothing_to_continue")
+        await ada.say("s", "two")
+        await ada.say("s", "three")
+        assert await ends(ada, "s") == ["completed", "completed", "over_budget"]
+        await root.put("/v1/owners/ada/budget", json={"day_microdollars": None})
+        first = await go_on()
+        assert first.status_code == 200, first.text
+        again = await go_on(message_id=first.json()["message_id"])
+        assert (again.status_code, again.json()["duplicate"]) == (200, True)
+        while (await ada.get("/v1/sessions/s/activity")).json()["is_settled"] is False:
+            await ada.get("/v1/sessions/s/stream")
+        assert await ends(ada, "s") == ["completed", "completed", "over_budget", "completed"]
+        assert (await ada.texts("s")).count("Please go on.") == 1
+        await refused("nothing_to_continue")
+
+
+async def test_of_two_clients_that_go_on_at_once_one_message_is_sent(people: People) -> None:
+    async with people.client("ada") as ada, people.client("root") as root:
+        await root.put("/v1/owners/ada/budget", json={"day_microdollars": 0})
+        await ada.make(id="s")
+        await ada.say("s", "one")
+        assert await ends(ada, "s") == ["over_budget"]
+        found = await asyncio.gather(*(ada.post("/v1/sessions/s/continue", json={}) for _ in range(4)))
+        sent = [response.json()["message_id"] for response in found if response.status_code == 200]
+        assert set(sent) == {sent[0]}
+        assert {code_of(response) for response in found if response.status_code != 200} <= {
+            "busy",
+            "nothing_to_continue",
+        }
