@@ -89,6 +89,7 @@ from holdfast.workers.worker import Worker
 if TYPE_CHECKING:
     from holdfast.live.redis import RedisLive
     from holdfast.models.catalogue import ModelSettings
+    from holdfast.models.info import TokenPrice
     from holdfast.models.sealer import Sealer
     from holdfast.models.session_models import SessionModels
 
@@ -200,6 +201,7 @@ class Runtime(Home):
             producer=f"holdfast/{__version__}",
             find_window=self._window,
             actor=local_actor(self.config, self._role),
+            find_price=self._price,
         )
         self._worker = self._new_worker(store, shell)
         secrets = WebhookSecrets(sealer)
@@ -583,7 +585,13 @@ class Runtime(Home):
         for name, value in self._environ.items():
             if is_secret(name):
                 yield value
-        for secret in (self.config.model_api_key, self.config.secret_key):
+        given = (
+            self.config.model_api_key,
+            self.config.secret_key,
+            self.config.billing_secret,
+            self.config.credit_secret,
+        )
+        for secret in given:
             if secret is not None:
                 yield secret.reveal()
         for url in (self.config.database_url, self.config.database_direct):
@@ -635,6 +643,16 @@ class Runtime(Home):
             return (await self._model(choice)).info.window
         except ModelNotUsable:
             return DEFAULT_WINDOW
+
+    async def _price(self, model: str) -> "TokenPrice | None":
+        """The present price of a model; None if nobody knows it, or this process can't use the model."""
+        given = self._given_model
+        if given is not None and given.name == model:
+            return given.info.price
+        try:
+            return self.models.info(model).price
+        except ModelNotUsable:
+            return None
 
     @property
     def models(self) -> "SessionModels":

@@ -280,7 +280,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     budget_tree: int | None = None
     """The same for a session and all that were started from it, for good."""
     budget_tiers: Mapping[str, float] = {}
-    """Tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
+    """Budget tiers of owners, and how often each has the budgets of a day and a week: `free=1,pro=5`."""
     audit_days: int = 0
     """How many days entries of the audit log are kept; `holdfast serve` removes older ones. 0: for good."""
     files: str = ""
@@ -294,6 +294,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All files of one owner with an API key. 0 is no limit."""
     file_unused_seconds: float = 86_400.0
     """How long a file stays that no session uses and that is not kept."""
+    billing_secret: Secret | None = None
+    """The secret of a billing system's signatures on `POST /v1/billing`; without it there is no such route."""
+    credit_url: str | None = None
+    """The address that is asked before a person's budget is reset; without it people can't reset theirs."""
+    credit_secret: Secret | None = None
+    """The secret of the signatures on these questions."""
     command_seconds: float = 1800.0
     """The time limit of a command; a command that exceeds it is ended, and its task has failed."""
     command_output_bytes: int = 256 * 1024 * 1024
@@ -344,6 +350,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 "jwt_leeway_seconds", f"is {self.jwt_leeway_seconds:g}", allowed=f"0 to {MAX_JWT_LEEWAY_SECONDS:g}"
             )
+        if (self.credit_url is None) is not (self.credit_secret is None):
+            missing, other = ("credit_url", "credit_secret")[:: 1 if self.credit_url is None else -1]
+            raise ConfigError(missing, f"is not set, but {other} is", allowed="both, or neither")
         if self.model_fallback == self.model:
             raise ConfigError(
                 "model_fallback", f"is {self.model}, the model itself", allowed="another model, or not set"
@@ -507,6 +516,11 @@ def _read_fallback(given: Given, environ: Mapping[str, str]) -> str:
     if name != "demo" and not all(name.partition("/")):
         raise given.refused("which is no model's name", allowed=POSSIBLE.removeprefix("Possible are ").rstrip("."))
     return name
+
+
+def microdollars_of(source: str, dollars: str) -> int:
+    """The amount of US dollars that somebody typed. Raises `ConfigError`, which names `source`."""
+    return _read_dollars(Given(source, dollars), {})
 
 
 def _read_dollars(given: Given, environ: Mapping[str, str]) -> int:
@@ -703,6 +717,14 @@ def _read_secret_key(given: Given, environ: Mapping[str, str]) -> Secret:
     return secret
 
 
+def _read_webhook_secret(given: Given, environ: Mapping[str, str]) -> Secret:
+    secret = _read_secret(given, environ)
+    if len(secret.reveal()) < MIN_SECRET_KEY_CHARACTERS:
+        allowed = f"{MIN_SECRET_KEY_CHARACTERS} or more printable ASCII characters without spaces, such as whsec_..."
+        raise ConfigError(given.source, "is too short to sign anything", allowed=allowed)
+    return secret
+
+
 def _number_reader(kind: type[int] | type[float], *, zero_allowed: bool) -> "Reader":
     least = "0" if zero_allowed else "1" if kind is int else "more than 0"
     noun = "a whole number" if kind is int else "a number of seconds"
@@ -871,6 +893,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="budget_turn", option=None, default="", read=_read_dollars),
     Setting(name="budget_tree", option=None, default="", read=_read_dollars),
     Setting(name="budget_tiers", option=None, default="", read=_read_tiers),
+    Setting(name="billing_secret", option=None, default="", read=_read_webhook_secret),
+    Setting(name="credit_url", option=None, default="", read=_read_url),
+    Setting(name="credit_secret", option=None, default="", read=_read_webhook_secret),
     Setting(name="secret_key", option=None, default="", read=_read_secret_key),
     Setting(name="redis", option="--redis", default="", read=_read_redis),
     Setting(name="redis_prefix", option=None, default="", read=_read_name),

@@ -45,7 +45,7 @@ class Place:
 
     def command(self, *words: str) -> list[str]:
         takes_model = words[0] in ("chat", "run", "approve", "deny", "answer", "doctor")
-        more = self.options if takes_model or words[:2] == ("sessions", "compact") else ()
+        more = self.options if takes_model or words[:2] in (("sessions", "compact"), ("sessions", "continue")) else ()
         return [sys.executable, "-m", "holdfast", *words, "--data-dir", str(self.data), *more]
 
     async def run(self, *words: str, typed: str | bytes = b"", **environ: str) -> Done:

@@ -48,6 +48,16 @@ async def test_a_message_gets_its_answer_and_again_the_same_one(home: Home) -> N
     assert (activity.is_settled, activity.head) == (True, look.head)
 
 
+async def test_only_a_turn_that_ended_with_an_error_goes_on(home: Home) -> None:
+    session = await home.session()
+    with pytest.raises(Conflict) as refused:
+        await session.go_on()
+    assert refused.value.code == "nothing_to_continue"
+    await session.run("good morning")
+    with pytest.raises(Conflict):
+        await session.go_on(message_id="m")
+
+
 async def test_a_permission_a_question_and_a_client_tool_are_answered(home: Home, tmp_path: Path) -> None:
     session = await home.session(working_directory=str(tmp_path), client_tools=(LOOKUP,))
     (asked,) = (await session.run("write a note", message_id="m1")).requests

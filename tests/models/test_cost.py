@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.models.cost import cost_of, priced
+from holdfast.models.cost import cost_of, priced, saved_by_cache
 from holdfast.models.info import LongPrompt, TokenPrice, TokenRates
 from holdfast.models.model import TokenUsage
 
@@ -62,3 +62,12 @@ def test_a_cost_is_never_negative_whatever_a_provider_reports(
     usage = TokenUsage(input_tokens=fresh, cache_read_tokens=read, cache_write_tokens=written, output_tokens=output)
     cost = cost_of(usage, PRICE)
     assert cost is None or cost >= 0
+
+
+def test_a_cache_saves_the_difference_of_the_prices_less_what_writing_cost_more() -> None:
+    price = TokenPrice(rates=TokenRates(input=3_000_000, output=1, cache_read=300_000, cache_write=3_750_000))
+    assert saved_by_cache(1_000_000, 0, price) == 2_700_000
+    assert saved_by_cache(1_000_000, 1_000_000, price) == 1_950_000
+    assert saved_by_cache(0, 1_000_000, price) == -750_000
+    assert saved_by_cache(1, 0, price) == 3, "rounded to the nearest"
+    assert saved_by_cache(0, 0, price) == 0

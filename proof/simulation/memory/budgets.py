@@ -13,6 +13,7 @@ from holdfast.store.budget import (
     OverBudget,
     Reservation,
     Spending,
+    SpendingGroup,
     SpendLimits,
     Spent,
     add_windows,
@@ -153,6 +154,32 @@ def spending(
 ) -> tuple[Spending, ...]:
     found = (row for row in _spending(db, owner=owner) if first <= row.day <= last and session in (None, row.session))
     return tuple(sorted(found, key=lambda row: (row.owner, row.day, row.session, row.model)))
+
+
+def spending_by(
+    db: Database,
+    group: SpendingGroup,
+    days: tuple[int, int],
+    owner: Owner | None,
+    session: SessionId | None,
+    limit: int,
+) -> tuple[Spending, ...]:
+    groups: dict[tuple[str | int, ...], dict[str, Spending]] = {}
+    for row in spending(db, *days, owner, session):
+        place = replace(
+            row,
+            owner=row.owner if group in ("owner", "session") else Owner(""),
+            day=row.day if group == "day" else 0,
+            session=row.session if group == "session" else SessionId(""),
+        )
+        models = groups.setdefault((place.owner, place.day, place.session, row.model if group == "model" else ""), {})
+        models[row.model] = _plus(models[row.model], place) if row.model in models else place
+    most = sorted(groups, key=lambda key: (-sum(row.charged for row in groups[key].values()), key))[:limit]
+    return tuple(groups[key][model] for key in most for model in sorted(groups[key]))
+
+
+def _plus(one: Spending, other: Spending) -> Spending:
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in Spending.__struct_fields__[4:]})
 
 
 def _spending(db: Database, *, owner: Owner | None) -> list[Spending]:

@@ -29,7 +29,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store import crash_points
 from holdfast.store.admission import encode_put
 from holdfast.store.audit import AuditEntry, AuditPage
-from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
+from holdfast.store.budget import MAX_GROUPS, BudgetNow, EditBudget, OwnerBudget, Spending, SpendingGroup
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.fences import FenceStep, random_step
@@ -343,8 +343,8 @@ class MemoryStore:
     async def budget(self, owner: Owner) -> BudgetNow:
         return await self._read("budget", lambda: budgets.budget_now(self._db, owner))
 
-    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
-        return await self._write("edit_budget", lambda: budgets.edit(self._db, owner, edit))
+    async def edit_budget(self, owner: Owner, edit: EditBudget, *, audit: AuditEntry | None = None) -> bool:
+        return await self._write("edit_budget", lambda: budgets.edit(self._db, owner, edit), audit=audit)
 
     async def budgets(self) -> Mapping[Owner, OwnerBudget]:
         return await self._read("budgets", lambda: dict(sorted(self._db.budgets.items())))
@@ -353,6 +353,21 @@ class MemoryStore:
         self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
     ) -> tuple[Spending, ...]:
         return await self._read("spending", lambda: budgets.spending(self._db, first_day, last_day, owner, session))
+
+    async def spending_by(
+        self,
+        group: SpendingGroup,
+        first_day: int,
+        last_day: int,
+        *,
+        owner: Owner | None = None,
+        session: SessionId | None = None,
+        limit: int = MAX_GROUPS,
+    ) -> tuple[Spending, ...]:
+        days = (first_day, last_day)
+        return await self._read(
+            "spending_by", lambda: budgets.spending_by(self._db, group, days, owner, session, limit)
+        )
 
     async def settle_left(self, *, limit: int = 1_000) -> int:
         now = self._clock.now_ms()

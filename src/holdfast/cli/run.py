@@ -51,7 +51,8 @@ EXIT: Final[dict[RunReason, int]] = {
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `holdfast run`."""
 
-    prompt: str
+    prompt: str | None
+    """None: go on after a turn that ended with an error; a person may be asked then."""
     setup: SessionSetup
     session: str | None = None
     timeout_seconds: float | None = None
@@ -69,7 +70,10 @@ async def run(target: Target, options: RunOptions) -> int:
         outcome = RunOutcome(session.id, message_id)
         printer = _printer(options, hints)
         start = (await session.look()).head
-        await session.send(text, message_id=message_id, delivery="enqueue", unattended=True)
+        if text is None:
+            await session.go_on(message_id=message_id)
+        else:
+            await session.send(text, message_id=message_id, delivery="enqueue", unattended=True)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _stopper(session))
         try:
             async with asyncio.timeout(options.timeout_seconds):

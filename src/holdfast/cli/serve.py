@@ -35,13 +35,16 @@ from holdfast.observability.logs import hide_in_logs
 from holdfast.protocol.model import OfferedModel
 from holdfast.server.audit_retention import keep_trimmed
 from holdfast.server.http.app import application
+from holdfast.server.http.credit_hook import CreditHook
 from holdfast.server.http.gate import LOOPBACK_NAMES, ServerNames
 from holdfast.server.http.identity import Identities
 from holdfast.server.http.keys import KeyRing
 from holdfast.server.http.listener import HttpListener, bind
 from holdfast.server.http.policy import Policies, Policy
+from holdfast.server.http.resets import Resets
 from holdfast.server.http.service import HttpService, HttpSettings
 from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
+from holdfast.server.http.webhook import key_of
 from holdfast.store.audit import audit_entry
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
 from holdfast.tools.user_directories import UserDirectories
@@ -111,7 +114,8 @@ async def _serve(config: Config, bound: socket.socket, stopping: asyncio.Event, 
         AsyncExitStack() as stack,
     ):
         hide_in_logs(runtime.shell.desk.redaction.text)
-        service = _service(config, runtime, identities)
+        resets = await stack.enter_async_context(_resets(config, runtime))
+        service = _service(config, runtime, identities, resets)
         listener = HttpListener(application(service, _names(config, is_local=_is_loopback(config.host))))
         monitor = metrics_endpoint(config, runtime, page=service.metrics_page, is_draining=lambda: service.is_draining)
         metrics_port = await stack.enter_async_context(monitor)
@@ -193,7 +197,26 @@ def _is_loopback(host: str) -> bool:
 # The service
 
 
-def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpService:
+@asynccontextmanager
+async def _resets(config: Config, runtime: Runtime) -> AsyncIterator[Resets | None]:
+    """The resets that people may ask for, and the refunds of those that came to nothing; None without a credit hook."""
+    if config.credit_url is None or config.credit_secret is None:
+        yield None
+        return
+    from holdfast.server.http.webhook_sender import WebhookSender  # deferred: importing HTTP is slow
+
+    async with WebhookSender(config.credit_url) as sender:
+        hook = CreditHook(sender.post, key_of(config.credit_secret.reveal()), runtime.clock)
+        resets = Resets(runtime.operations, hook, runtime.clock)
+        refunding = asyncio.create_task(resets.keep_refunding())
+        try:
+            yield resets
+        finally:
+            refunding.cancel()
+            await asyncio.gather(refunding, return_exceptions=True)
+
+
+def _service(config: Config, runtime: Runtime, identities: Identities, resets: Resets | None) -> HttpService:
     @functools.cache
     def offered() -> tuple[OfferedModel, ...]:
         names = dict.fromkeys(filter(None, (config.model, config.model_advanced, "demo")))
@@ -239,6 +262,8 @@ def _service(config: Config, runtime: Runtime, identities: Identities) -> HttpSe
         models=models,
         check_model=check_model,
         redis_state=lambda: runtime.redis_state,
+        resets=resets,
+        billing_key=None if config.billing_secret is None else key_of(config.billing_secret.reveal()),
     )
 
 

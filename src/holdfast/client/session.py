@@ -71,6 +71,11 @@ class Session(AnySession):
             body["files"] = list(files)
         return await self._post("/messages", body, Sent)
 
+    async def go_on(self, *, message_id: str | None = None, unattended: bool = False) -> Sent:
+        """Ask the model to go on after a turn that ended with an error. Raises `Conflict` after any other turn."""
+        made = message_id if message_id is not None else random_id()
+        return await self._post("/continue", {"message_id": made, "unattended": unattended}, Sent)
+
     async def receipt(self, message_id: str) -> Sent:
         """The current receipt of a message."""
         return await self._get(f"/messages/{quote(message_id, safe='')}", Sent)

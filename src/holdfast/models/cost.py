@@ -32,6 +32,14 @@ def cost_of(usage: TokenUsage, price: TokenPrice | None) -> int | None:
     return (cost + MILLION // 2) // MILLION
 
 
+def saved_by_cache(read_tokens: int, written_tokens: int, price: TokenPrice) -> int:
+    """How much less calls cost because their provider read so many tokens of their input from its cache, after it wrote
+    so many into it: in microdollars, at the rates of calls of usual length. Negative if too little was read again."""
+    rates = price.rates
+    saved = read_tokens * (rates.input - rates.cache_read) - written_tokens * (rates.cache_write - rates.input)
+    return (saved + MILLION // 2) // MILLION
+
+
 def dearest(price: TokenPrice, input_tokens: int) -> tuple[int, int]:
     """The most that an input of that size costs, in microdollars, and what a million tokens of the answer cost."""
     rates = _rates_for(price, input_tokens)

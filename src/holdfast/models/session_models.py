@@ -67,6 +67,11 @@ class SessionModels:
             return await self._opened(key, self._of_copilot(self.copilot, name, token))
         return await self._opened((name,), lambda: self._by_name(name))
 
+    def info(self, name: str) -> ModelInfo:
+        """The facts about a model, whose calls may never be made here. Raises `ModelNotUsable`."""
+        opened = self._open.get((name,))
+        return (self._by_name(name) if opened is None else opened).info
+
     def check_default(self) -> None:
         """Raises `ModelNotUsable` unless this process can use the configured models. It makes no call."""
         self._by_name(self._default)

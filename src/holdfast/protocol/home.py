@@ -78,6 +78,11 @@ class AnySession(Protocol):
         have are dropped."""
 
     @abstractmethod
+    async def go_on(self, *, message_id: str | None = None, unattended: bool = False) -> Sent:
+        """Ask the model to go on after a turn that ended with an error, also for want of money. Raises `Conflict` after
+        any other turn."""
+
+    @abstractmethod
     async def receipt(self, message_id: str) -> Sent:
         """The current receipt of a message."""
 

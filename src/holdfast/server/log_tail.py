@@ -9,7 +9,7 @@ import msgspec
 from holdfast.events.event import Event
 from holdfast.events.ids import Key, Position, TurnId
 from holdfast.events.session import Truncated
-from holdfast.events.turn import StepStarted, TurnEnded, TurnStarted
+from holdfast.events.turn import EndReason, StepStarted, TurnEnded, TurnStarted
 from holdfast.store.log_pages import PAGE_BYTES
 from holdfast.store.store import Store
 
@@ -32,6 +32,8 @@ class LastTurn(msgspec.Struct, frozen=True, kw_only=True):
     ended: Position | None
     ended_at: int | None
     """None: the turn is unfinished."""
+    reason: EndReason | None = None
+    """None: the turn is unfinished, or a rewind took its end back."""
 
 
 async def events_backwards(store: Store, key: Key, head: Position) -> AsyncGenerator[Event, None]:
@@ -76,6 +78,7 @@ async def last_turn(store: Store, key: Key) -> LastTurn | None:
                         first_step=first_step,
                         ended=ended.position if ended else None,
                         ended_at=ended.time if ended else None,
+                        reason=ended.body.reason if ended and isinstance(ended.body, TurnEnded) else None,
                     )
                 case _:
                     pass

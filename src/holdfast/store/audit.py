@@ -28,6 +28,8 @@ AuditAction = Literal[
     "session.exported",
     "permission.granted",
     "permission.revoked",
+    "budget.set",
+    "budget.reset",
     "server.started",
     "admin.denied",
     "audit.trimmed",

@@ -7,7 +7,7 @@ charge of an attempt belongs to the day of its reservation, whenever it ends.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -23,6 +23,12 @@ LEAST_ANSWER_TOKENS: Final = 256
 
 MAX_CHANGES: Final = 16
 """How many changes of one owner's limits may be planned."""
+
+BILLED_MS: Final = 600_000
+"""How long the id of a message of a billing system is kept: for twice as long as its signature is valid."""
+
+MAX_BILLED: Final = 64
+"""How many of these ids are kept for one owner. The version numbers keep the order when there are more."""
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +57,22 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     to: Tier
 
 
+class Credit(msgspec.Struct, frozen=True, kw_only=True):
+    """A reset that an outside system was asked for, or is about to be: it may have taken something in return."""
+
+    id: str
+    at: int
+    is_refunded: bool = False
+    """There was no reset for it: the outside system is told until it has confirmed that."""
+
+
+class Billed(msgspec.Struct, frozen=True):
+    """A message of a billing system that was applied."""
+
+    id: str
+    at: int
+
+
 class OwnerBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the store keeps about one owner's limits."""
 
@@ -62,6 +84,9 @@ class OwnerBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     forgiven: Mapping[str, int] = {}
     """What resets gave back: microdollars by window, such as `day:20410` and `week:2916`."""
     resets: int = 0
+    credit: Credit | None = None
+    """One at a time, so that resets are serialised."""
+    billed: tuple[Billed, ...] = ()
 
     def at(self, time: int) -> Tier:
         """The limits that hold at a time."""
@@ -181,6 +206,13 @@ class Spending(msgspec.Struct, frozen=True):
     """The known costs together."""
     charged: int = 0
     """The same, with what was charged for attempts of unknown cost."""
+
+
+SpendingGroup = Literal["owner", "session", "model", "day"]
+"""What spending is summed up by."""
+
+MAX_GROUPS: Final = 10_000
+"""The most groups that one reading sums up: those that were charged the most."""
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -329,6 +361,42 @@ def forgiven(budget: OwnerBudget, spent: Spent, now: int) -> Spent:
     )
 
 
+class Gauge(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of one window is used."""
+
+    cap: int | None
+    spent: int
+    """What counts after resets, with what is reserved."""
+    ends_at: int
+    """When the window ends, in milliseconds."""
+
+    @property
+    def percent(self) -> float | None:
+        """With one decimal; exactly 100 at the limit or over it, and only then. None: no limit."""
+        if self.cap is None:
+            return None
+        return 100.0 if self.spent >= self.cap else max(0, self.spent) * 1_000 // self.cap / 10
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.cap is not None and self.spent >= self.cap
+
+    @property
+    def resets_at(self) -> int | None:
+        """When there is room again; None without a limit, and where the limit is 0."""
+        return self.ends_at if self.cap else None
+
+
+def gauges(found: BudgetNow, limits: SpendLimits) -> tuple[Gauge, Gauge]:
+    """The day and the week of an owner."""
+    now = found.time
+    caps, spent, day = limits.caps(found.budget.at(now)), forgiven(found.budget, found.spent, now), day_of(now)
+    return (
+        Gauge(cap=caps.day, spent=spent.day, ends_at=(day + 1) * DAY_MS),
+        Gauge(cap=caps.week, spent=spent.week, ends_at=first_day(week_of(day) + 1) * DAY_MS),
+    )
+
+
 def charge(cost: int | None, reserved: int | None, *, is_refused: bool) -> int:
     """What an attempt is charged: its cost, whatever was reserved; or else what was reserved, unless the provider
     answered with a refusal, which costs nothing."""
@@ -345,6 +413,15 @@ def plan(budget: OwnerBudget, change: Change, now: int) -> OwnerBudget:
         return msgspec.structs.replace(budget, now=change.to, planned=())
     planned = left if (left[-1].to if left else current) == change.to else (*left, change)
     return msgspec.structs.replace(budget, now=current, planned=planned[:MAX_CHANGES])
+
+
+def bill(budget: OwnerBudget, change: Change, *, message_id: str, version: int, now: int) -> OwnerBudget | None:
+    """Set limits as a billing system says; None if it has said something newer, or this very thing, before."""
+    kept = tuple(each for each in budget.billed if each.at > now - BILLED_MS)
+    if version <= budget.version or message_id in [each.id for each in kept]:
+        return None
+    billed = (*kept, Billed(message_id, now))[-MAX_BILLED:]
+    return msgspec.structs.replace(plan(budget, change, now), version=version, billed=billed)
 
 
 def reset(budget: OwnerBudget, caps: Caps, spent: Spent, now: int) -> OwnerBudget | None:

@@ -34,7 +34,17 @@ from holdfast.events.request import RequestKind
 from holdfast.events.role import RoleBounds
 from holdfast.events.task import TaskNotice
 from holdfast.store.audit import AuditEntry, AuditPage
-from holdfast.store.budget import Ask, BudgetNow, EditBudget, Granted, OverBudget, OwnerBudget, Spending
+from holdfast.store.budget import (
+    MAX_GROUPS,
+    Ask,
+    BudgetNow,
+    EditBudget,
+    Granted,
+    OverBudget,
+    OwnerBudget,
+    Spending,
+    SpendingGroup,
+)
 from holdfast.store.files import ContentId, FilePage, FileRow, Reserved
 from holdfast.store.grants import GRANTED_SOMEWHERE, Grant, GrantOrigin, NewGrants, TooManyGrants
 from holdfast.store.keys import KeyRow
@@ -820,7 +830,7 @@ class Store(Protocol):
 
     async def budget(self, owner: Owner) -> BudgetNow: ...
 
-    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
+    async def edit_budget(self, owner: Owner, edit: EditBudget, *, audit: AuditEntry | None = None) -> bool:
         """Change an owner's limits; of several edits at once, each sees the outcome of the one before. False: they
         stayed as they were."""
         ...
@@ -833,6 +843,20 @@ class Store(Protocol):
         self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
     ) -> tuple[Spending, ...]:
         """What was spent in these UTC days, counted from 1970-01-01."""
+        ...
+
+    async def spending_by(
+        self,
+        group: SpendingGroup,
+        first_day: int,
+        last_day: int,
+        *,
+        owner: Owner | None = None,
+        session: SessionId | None = None,
+        limit: int = MAX_GROUPS,
+    ) -> tuple[Spending, ...]:
+        """The same summed up: a row for each model of each group, in the order of what the groups were charged. Of more
+        than `limit` groups, those that were charged the most. What the rows of a group do not share is empty."""
         ...
 
     async def settle_left(self, *, limit: int = 1_000) -> int:

@@ -9,7 +9,7 @@ from holdfast.cli.options import IdArgument, JsonOption, TargetOptions, TurnTarg
 
 app = typer.Typer(
     name="sessions",
-    help="List, show, compact, move, delete, export and import sessions.",
+    help="List, show, continue, compact, move, delete, export and import sessions.",
     epilog=example("sessions list --search invoice"),
     no_args_is_help=True,
 )
@@ -94,6 +94,19 @@ async def compact_session(
         await sessions.cancel_compaction(at.target(), session, instructions=instructions, as_json=as_json)
     else:
         await sessions.compact_session(at.target(), session, instructions=instructions, as_json=as_json)
+
+
+@app.command("continue", epilog=example("sessions continue 3f2a9c1b"))
+@command
+async def continue_session(at: TurnTargetOptions, *, session: IdArgument, as_json: JsonOption = False) -> int:
+    """Go on after a turn that ended with an error, also for want of money, and print the answer."""
+    from holdfast.cli.run import RunOptions, run
+    from holdfast.cli.setup import SessionSetup
+    from holdfast.cli.target import find_folder
+
+    target = at.target()
+    setup = SessionSetup(folder=find_folder(target, None), model=at.model)
+    return await run(target, RunOptions(prompt=None, setup=setup, session=session, as_json=as_json))
 
 
 @app.command("pin", epilog=example("sessions pin 3f2a9c1b 'never push'"))

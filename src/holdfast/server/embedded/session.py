@@ -68,6 +68,10 @@ class Session(AnySession):
             file_ids=tuple(files),
         )
 
+    async def go_on(self, *, message_id: str | None = None, unattended: bool = False) -> Sent:
+        chosen_id = MessageId(message_id) if message_id is not None else None
+        return await self._operations.go_on(self.key, message_id=chosen_id, unattended=unattended)
+
     async def receipt(self, message_id: str) -> Sent:
         return await self._operations.receipt(self.key, MessageId(message_id))
 

@@ -7,12 +7,14 @@ from starlette.types import ASGIApp
 
 from holdfast.server.http.access import AccessLog
 from holdfast.server.http.endpoint import EndpointRoute, endpoints_of, routes_of
-from holdfast.server.http.gate import AccessGate, ServerNames
+from holdfast.server.http.gate import PUBLIC, AccessGate, ServerNames
 from holdfast.server.http.key_watch import KeyWatch
 from holdfast.server.http.openapi import openapi_endpoint
 from holdfast.server.http.routes import (
     activity,
     audit,
+    billing,
+    budgets,
     chat,
     compactions,
     events,
@@ -37,7 +39,7 @@ from holdfast.server.http.routes import (
     tasks,
     webhooks,
 )
-from holdfast.server.http.service import HttpService
+from holdfast.server.http.service import BILLING, HttpService
 
 ROUTE_MODULES: Final = (
     chat,
@@ -65,6 +67,8 @@ ROUTE_MODULES: Final = (
     identity,
     audit,
     webhooks,
+    budgets,
+    billing,
 )
 """Paths are matched in this order: the most frequent requests, and those that people wait for, come first."""
 
@@ -72,12 +76,14 @@ ROUTE_MODULES: Final = (
 def api_routes(service: HttpService) -> list[EndpointRoute]:
     """Every route, the OpenAPI document last: it describes the others."""
     endpoints = endpoints_of(ROUTE_MODULES)
-    return routes_of([*endpoints, openapi_endpoint(endpoints)], service)
+    served = [endpoint for endpoint in endpoints if service.has_route(endpoint.path)]
+    return routes_of([*served, openapi_endpoint(endpoints)], service)
 
 
 def application(service: HttpService, names: ServerNames) -> ASGIApp:
     """The application that a web server runs."""
     router = Router(api_routes(service), redirect_slashes=False)
     watch = KeyWatch(service.clock, service.identities.is_valid)
-    gate = AccessGate(router, names=names, identities=service.identities, watch=watch)
+    public = PUBLIC | ({BILLING} if service.has_route(BILLING) else set())
+    gate = AccessGate(router, names=names, identities=service.identities, watch=watch, public=public)
     return AccessLog(gate, clock=service.clock, observer=service.observer, counts=service.request_counts)

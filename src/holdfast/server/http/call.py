@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from holdfast.events.amounts import without_amounts
 from holdfast.events.body import Body
 from holdfast.events.ids import Key, SessionId
 from holdfast.events.message import PageContext
@@ -90,11 +91,18 @@ class HttpCall:
         most = self.service.settings.max_body_bytes if limit is None else limit
         return await read_body(self.request, kind, limit=most, bounds=bounds)
 
+    # What the caller may see
+
+    def shown(self, body: Body) -> Body:
+        """An event as the caller may read it. What model calls cost is for admins: people see how much of their budget
+        is used."""
+        return body if self.identity.is_admin else without_amounts(body)
+
     # What the caller may use
 
-    async def check_admin(self, refusal: str) -> None:
+    async def check_admin(self, refusal: str = "This is for admins of the server.") -> None:
         """Raise `ApiError` unless the caller is an admin, and tell the audit log of the attempt."""
-        if self.identity.role != "admin":
+        if not self.identity.is_admin:
             route = self.request.scope.get(ROUTE, "")
             await self.service.denials.tell(self.actor, f"{self.request.method} {route}")
             raise ApiError(403, "admins_only", refusal)

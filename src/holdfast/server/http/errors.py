@@ -66,6 +66,8 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "too_many_uploads": 429,
     "file_too_large": 413,
     "model_not_allowed": 403,
+    "tier_unknown": 400,
+    "reset_refused": 400,
 }
 """Codes whose status does not follow from the kind of the error."""
 

@@ -57,11 +57,20 @@ class ServerNames(msgspec.Struct, frozen=True, kw_only=True):
 class AccessGate:
     """The ASGI application around the routes."""
 
-    def __init__(self, app: ASGIApp, *, names: ServerNames, identities: Identities, watch: KeyWatch) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        names: ServerNames,
+        identities: Identities,
+        watch: KeyWatch,
+        public: frozenset[str] = PUBLIC,
+    ) -> None:
         self._app = app
         self._names = names
         self._identities = identities
         self._watch = watch
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -85,7 +94,7 @@ class AccessGate:
                 await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, sender.send)
                 return
         scope["app"] = self  # Makes Starlette raise its errors (404, 405) instead of answering them.
-        if scope["path"] in PUBLIC or scope["path"].startswith(ASSETS):
+        if scope["path"] in self._public or scope["path"].startswith(ASSETS):
             return await self._app(scope, receive, sender.send)
         identity = await self._identities.identify(_bearer(headers))
         if identity is None:

@@ -28,6 +28,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the identity may become invalid while a request runs."""
         return bool(self.key_id or self.subject)
 
+    @property
+    def is_admin(self) -> bool:
+        return self.role == "admin"
+
 
 class Identities(Protocol):
     """How the server identifies callers: by its start token, by API keys, or by JWTs."""

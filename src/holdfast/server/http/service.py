@@ -18,6 +18,7 @@ from holdfast.server.http.identity import Identities
 from holdfast.server.http.metrics import Metrics, RequestCounts
 from holdfast.server.http.policy import Policies
 from holdfast.server.http.rates import PerMinute, Rates
+from holdfast.server.http.resets import Resets
 from holdfast.server.http.streams import Streams
 from holdfast.server.log_tail import LastTurn, last_turn
 from holdfast.server.message_options import Tier
@@ -31,6 +32,9 @@ from holdfast.store.clock import Clock
 
 EXPORTS_PER_MINUTE: Final = 600
 """Of one owner."""
+BILLING: Final = "/v1/billing"
+RESET: Final = "/v1/budget/reset"
+"""Routes that exist only where another system is configured."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +94,8 @@ class HttpService:
         models: Callable[[], Awaitable[tuple[OfferedModel, ...]]],
         check_model: Callable[[str], None],
         redis_state: Callable[[], str | None] = lambda: None,
+        resets: Resets | None = None,
+        billing_key: bytes | None = None,
     ) -> None:
         self.operations = operations
         self.tasks = tasks
@@ -109,6 +115,10 @@ class HttpService:
         self.check_model = check_model
         """Raises an error if the server can't call the model."""
         self.redis_state = redis_state
+        self.resets = resets
+        """None: people can't reset their budgets."""
+        self.billing_key = billing_key
+        """The key of the signatures of a billing system; None: there is none."""
         self.rates = Rates(clock, per_minute=settings.follow_ups_per_minute)
         self.streams = Streams(clock, per_owner=settings.streams_per_owner)
         self.exports = PerMinute(clock, most=EXPORTS_PER_MINUTE)
@@ -117,6 +127,11 @@ class HttpService:
         self.copying = asyncio.Semaphore(1)
         """Held while a log is copied: a copy is in memory as a whole, so only one is made at a time."""
         self.is_draining = False
+
+    def has_route(self, path: str) -> bool:
+        """Whether this server has a route; most are always there."""
+        needs = {BILLING: self.billing_key, RESET: self.resets}
+        return path not in needs or needs[path] is not None
 
     async def metrics_page(self) -> str:
         """The metrics of this process, for Prometheus."""

@@ -10,6 +10,7 @@ from holdfast.protocol.message import DeliveryChoice as DeliveryChoice
 from holdfast.protocol.request import Answered as Answered
 from holdfast.server.operations.activity import ActivityVerbs
 from holdfast.server.operations.attachments import AttachmentVerbs
+from holdfast.server.operations.budgets import BudgetVerbs
 from holdfast.server.operations.compactions import CompactionVerbs
 from holdfast.server.operations.contexts import ContextVerbs
 from holdfast.server.operations.forks import ForkVerbs
@@ -46,5 +47,6 @@ class Operations(
     SettingsVerbs,
     RequestVerbs,
     AttachmentVerbs,
+    BudgetVerbs,
 ):
     """All verbs over one store, as one object: `send` is in `messages.py`, `stop` in `stops.py`, and so on."""

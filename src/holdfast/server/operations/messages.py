@@ -2,20 +2,23 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.events import inbox
-from holdfast.events.ids import FileId, Key, MessageId, Position
+from holdfast.events.ids import FileId, Key, MessageId, Position, TurnId, may_be_chosen
 from holdfast.events.inbox import InboxItem
 from holdfast.events.message import Image, PageContext, UserMessage
 from holdfast.events.role import RoleBounds
 from holdfast.protocol.message import DeliveryChoice, Returned, Sent
 from holdfast.server.errors import Conflict, Invalid, NotFound
+from holdfast.server.log_tail import last_turn
 from holdfast.server.operations.session_access import SessionAccess, check_size
 from holdfast.server.operations.settings import check_model
 from holdfast.server.views.files import message_files
 from holdfast.session.bounds import Bounds
 from holdfast.store.store import Accepted
+
+GO_ON: Final = "Please go on."
 
 
 class MessageVerbs(SessionAccess):
@@ -76,6 +79,34 @@ class MessageVerbs(SessionAccess):
             stop_first=f"stop:before:{chosen_id}" if delivery == "interrupt" else None,
         )
         return _sent(chosen_id, accepted)
+
+    async def go_on(
+        self,
+        key: Key,
+        *,
+        message_id: MessageId | None = None,
+        unattended: bool = False,
+        bounds: RoleBounds | None = None,
+    ) -> Sent:
+        """Ask the model to go on after a turn that ended with an error, also for want of money. Without a `message_id`
+        the message has the id of that turn, so that two clients that ask at once send one message."""
+        if message_id is not None:
+            self.check_id("message", message_id)
+        if message_id is None or await self.store.receipt(key, f"message:{message_id}") is None:
+            await self.session(key)
+            turn = await last_turn(self.store, key)
+            if turn is None or turn.reason != "error":
+                raise Conflict("nothing_to_continue", "The last turn of this session did not end with an error.")
+            message_id = message_id or self._after(turn.turn_id)
+        return await self.send(
+            key, GO_ON, message_id=message_id, unattended=unattended, only_if_idle=True, bounds=bounds
+        )
+
+    def _after(self, turn_id: TurnId) -> MessageId:
+        """The id of the message that goes on after a turn. An imported turn may have an id that is too long for it."""
+        derived = f"continue:{turn_id}"
+        is_usable = len(derived) <= self._bounds.max_id_characters and may_be_chosen(derived)
+        return MessageId(derived if is_usable else self._new_id())
 
     async def check_turns(self, key: Key, message_id: MessageId) -> None:
         """Raise the error that `send` would raise if the message starts a turn too many: for records that are stored

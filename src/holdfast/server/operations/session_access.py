@@ -17,6 +17,7 @@ from holdfast.events.role import RoleBounds
 from holdfast.events.session import DirectoryIdentity, ModelChanged, Provider, SettingsChanged, TitleChanged
 from holdfast.live.live import Advanced, Changed, Live, Subscription
 from holdfast.models.choice import OWN_MODEL, ModelChoice, row_model
+from holdfast.models.info import TokenPrice
 from holdfast.server.errors import Conflict, Invalid, NotFound, OperationError
 from holdfast.server.reader import Reader
 from holdfast.session.bounds import Bounds
@@ -51,6 +52,15 @@ FindWindow = Callable[[ModelChoice], Awaitable[int | None]]
 """Finds the window of a session's model in tokens; None if nothing is known of models here."""
 
 
+FindPrice = Callable[[str], Awaitable[TokenPrice | None]]
+"""Finds the present price of a model by its name; None if nobody knows it."""
+
+
+async def no_price(model: str) -> TokenPrice | None:
+    """For a program that knows no models."""
+    return None
+
+
 async def no_window(choice: ModelChoice) -> int | None:
     """For a program that knows no models."""
     return None
@@ -82,6 +92,7 @@ class SessionAccess:
         identify: Identify = identity_of,
         find_window: FindWindow = no_window,
         actor: Actor = PROGRAM,
+        find_price: FindPrice = no_price,
     ) -> None:
         self.store = store
         self.live = live
@@ -95,6 +106,7 @@ class SessionAccess:
         self._identify = identify
         self._find_window = find_window
         self._actor = actor
+        self._find_price = find_price
 
     def acting_as(self, actor: Actor) -> Self:
         """The same verbs, whose acts the audit log attributes to that actor."""

@@ -7,7 +7,7 @@ and memory grows little beyond the document's own size.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
@@ -72,14 +72,20 @@ _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 _event_decoder = msgspec.json.Decoder(ExportedEvent)
 
 
+def _whole(body: Body) -> Body:
+    """Nothing is hidden from this reader."""
+    return body
+
+
 class TransferVerbs(SessionVerbs):
     async def export_session(self, key: Key) -> bytes:
         """The whole log of a session as a JSON document."""
         return b"".join([piece async for piece in await self.export_pieces(key)])
 
-    async def export_pieces(self, key: Key) -> AsyncIterator[bytes]:
-        """The same document in pieces. Raises `NotFound` before the first piece or, if the session is deleted
-        meanwhile, later. The audit log has the export before its first piece is read."""
+    async def export_pieces(self, key: Key, *, shown: Callable[[Body], Body] = _whole) -> AsyncIterator[bytes]:
+        """The same document in pieces, with each event as its reader may see it. Raises `NotFound` before the first
+        piece or, if the session is deleted meanwhile, later. The audit log has the export before its first piece is
+        read."""
         loaded = await self.store.load(key, fold_version=NO_SNAPSHOT)
         if loaded is None:
             raise self._not_found(key)
@@ -93,7 +99,7 @@ class TransferVerbs(SessionVerbs):
             async for page in pages(self.store, loaded):
                 if page:
                     head = page[-1].position
-                    yield separator + b",".join(msgspec.json.encode(_exported(event)) for event in page)
+                    yield separator + b",".join(msgspec.json.encode(_exported(event, shown)) for event in page)
                     separator = b","
             if head < loaded.row.head:
                 raise self._not_found(key)
@@ -130,8 +136,8 @@ class TransferVerbs(SessionVerbs):
         return session_id
 
 
-def _exported(event: Event) -> ExportedEvent:
-    name, version, data = codec.encode(event.body)
+def _exported(event: Event, shown: Callable[[Body], Body]) -> ExportedEvent:
+    name, version, data = codec.encode(shown(event.body))
     return ExportedEvent(type=name, version=version, time=event.time, data=msgspec.Raw(data))
 
 

@@ -13,6 +13,7 @@ from holdfast.store.budget import (
     OwnerBudget,
     Reservation,
     Spending,
+    SpendingGroup,
     SpendLimits,
     Spent,
     add_windows,
@@ -148,3 +149,9 @@ async def spending(
     db: Link, owner: Owner | None, first: int, last: int, session: SessionId | None
 ) -> tuple[Spending, ...]:
     return tuple(Spending(*row) for row in await db.rows("spending", owner, first, last, session))
+
+
+async def spending_by(
+    db: Link, group: SpendingGroup, owner: Owner | None, days: tuple[int, int], session: SessionId | None, limit: int
+) -> tuple[Spending, ...]:
+    return tuple(Spending(*row) for row in await db.rows("spending_by", owner, *days, session, group, limit))

@@ -18,7 +18,7 @@ from holdfast.events.task import TaskNotice
 from holdfast.store.admission import encode_put
 from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.backlog import Backlog
-from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
+from holdfast.store.budget import MAX_GROUPS, BudgetNow, EditBudget, OwnerBudget, Spending, SpendingGroup
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_admission import NewFile
@@ -508,8 +508,8 @@ class PostgresStore:
     async def budget(self, owner: Owner) -> BudgetNow:
         return await self._read(lambda db: budget_rows.budget_now(db, owner), is_one=False)
 
-    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
-        return await self._write("edit_budget", lambda db: budget_rows.edit(db, owner, edit))
+    async def edit_budget(self, owner: Owner, edit: EditBudget, *, audit: AuditEntry | None = None) -> bool:
+        return await self._write("edit_budget", lambda db: budget_rows.edit(db, owner, edit), audit=audit)
 
     async def budgets(self) -> Mapping[Owner, OwnerBudget]:
         return await self._read(budget_rows.budgets)
@@ -518,6 +518,19 @@ class PostgresStore:
         self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
     ) -> tuple[Spending, ...]:
         return await self._read(lambda db: budget_rows.spending(db, owner, first_day, last_day, session))
+
+    async def spending_by(
+        self,
+        group: SpendingGroup,
+        first_day: int,
+        last_day: int,
+        *,
+        owner: Owner | None = None,
+        session: SessionId | None = None,
+        limit: int = MAX_GROUPS,
+    ) -> tuple[Spending, ...]:
+        days = (first_day, last_day)
+        return await self._read(lambda db: budget_rows.spending_by(db, group, owner, days, session, limit))
 
     async def settle_left(self, *, limit: int = 1_000) -> int:
         if not await self._read(lambda db: db.rows("reservations_left", 1)):

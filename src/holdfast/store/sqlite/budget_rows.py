@@ -13,6 +13,7 @@ from holdfast.store.budget import (
     OwnerBudget,
     Reservation,
     Spending,
+    SpendingGroup,
     SpendLimits,
     Spent,
     add_windows,
@@ -129,3 +130,14 @@ def spending(
     db: sqlite3.Connection, owner: Owner | None, first: int, last: int, session: SessionId | None
 ) -> tuple[Spending, ...]:
     return tuple(Spending(*row) for row in db.execute(SQL["spending"], (owner, first, last, session)))
+
+
+def spending_by(
+    db: sqlite3.Connection,
+    group: SpendingGroup,
+    owner: Owner | None,
+    days: tuple[int, int],
+    session: SessionId | None,
+    limit: int,
+) -> tuple[Spending, ...]:
+    return tuple(Spending(*row) for row in db.execute(SQL["spending_by"], (owner, *days, session, group, limit)))

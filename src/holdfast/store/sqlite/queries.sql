@@ -148,6 +148,31 @@ SELECT owner, day, session, model, calls, unknown, input_tokens, output_tokens, 
   FROM spending WHERE (?1 IS NULL OR owner = ?1) AND day BETWEEN ?2 AND ?3 AND (?4 IS NULL OR session = ?4)
  ORDER BY owner, day, session, model;
 
+-- name: spending_by
+-- The groups that were charged the most, with each of their models. A group is an owner, a day, a session or a model.
+WITH part AS (
+  SELECT CASE WHEN ?5 IN ('owner', 'session') THEN owner ELSE '' END AS owner,
+         CASE WHEN ?5 = 'day' THEN day ELSE 0 END AS day,
+         CASE WHEN ?5 = 'session' THEN session ELSE '' END AS session,
+         model AS model,
+         sum(calls) AS calls, sum(unknown) AS unknown,
+         sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
+         sum(cache_read_tokens) AS cache_read_tokens, sum(cache_write_tokens) AS cache_write_tokens,
+         sum(cost) AS cost, sum(charged) AS charged
+    FROM spending
+   WHERE (?1 IS NULL OR owner = ?1) AND day BETWEEN ?2 AND ?3
+     AND (?4 IS NULL OR session = ?4)
+   GROUP BY 1, 2, 3, 4
+), most AS (
+  SELECT owner, day, session, CASE WHEN ?5 = 'model' THEN model ELSE '' END AS model, sum(charged) AS charged
+    FROM part GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT ?6
+)
+SELECT part.owner, part.day, part.session, part.model, calls, unknown, input_tokens, output_tokens, cache_read_tokens,
+       cache_write_tokens, cost, part.charged
+  FROM most JOIN part ON part.owner = most.owner AND part.day = most.day AND part.session = most.session
+                     AND (?5 <> 'model' OR part.model = most.model)
+ ORDER BY most.charged DESC, 1, 2, 3, 4;
+
 -- name: keep_prompt
 INSERT OR IGNORE INTO prompt (digest, content) VALUES (?1, ?2);
 

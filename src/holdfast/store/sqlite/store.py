@@ -20,7 +20,7 @@ from holdfast.store import crash_points
 from holdfast.store.admission import encode_put
 from holdfast.store.audit import AuditEntry, AuditPage
 from holdfast.store.backlog import Backlog
-from holdfast.store.budget import BudgetNow, EditBudget, OwnerBudget, Spending
+from holdfast.store.budget import MAX_GROUPS, BudgetNow, EditBudget, OwnerBudget, Spending, SpendingGroup
 from holdfast.store.clock import Clock, SystemClock
 from holdfast.store.errors import StoreUnavailable, StoreUnusable
 from holdfast.store.file_admission import NewFile
@@ -507,9 +507,9 @@ class SqliteStore:
         now = self._clock.now_ms()
         return await self._read(lambda db: budget_rows.budget_now(db, owner, now))
 
-    async def edit_budget(self, owner: Owner, edit: EditBudget) -> bool:
+    async def edit_budget(self, owner: Owner, edit: EditBudget, *, audit: AuditEntry | None = None) -> bool:
         now = self._clock.now_ms()
-        return await self._write("edit_budget", lambda db: budget_rows.edit(db, owner, edit, now))
+        return await self._write("edit_budget", lambda db: budget_rows.edit(db, owner, edit, now), audit=audit)
 
     async def budgets(self) -> Mapping[Owner, OwnerBudget]:
         return await self._read(budget_rows.budgets)
@@ -518,6 +518,19 @@ class SqliteStore:
         self, first_day: int, last_day: int, *, owner: Owner | None = None, session: SessionId | None = None
     ) -> tuple[Spending, ...]:
         return await self._read(lambda db: budget_rows.spending(db, owner, first_day, last_day, session))
+
+    async def spending_by(
+        self,
+        group: SpendingGroup,
+        first_day: int,
+        last_day: int,
+        *,
+        owner: Owner | None = None,
+        session: SessionId | None = None,
+        limit: int = MAX_GROUPS,
+    ) -> tuple[Spending, ...]:
+        days = (first_day, last_day)
+        return await self._read(lambda db: budget_rows.spending_by(db, group, owner, days, session, limit))
 
     async def settle_left(self, *, limit: int = 1_000) -> int:
         now = self._clock.now_ms()

@@ -1,6 +1,7 @@
 """Budgets: reservations for model calls, made and settled by units; limits of owners; what was spent."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from holdfast.store.budget import (
     OverBudget,
     OwnerBudget,
     Spending,
+    SpendingGroup,
     SpendLimits,
     Tier,
     day_of,
@@ -281,6 +283,48 @@ class BudgetConformance:
         assert rows[0] == Spending(KEY.owner, today - 1, KEY.session, "m", 1, 0, 1, 0, 0, 0, 1, 1)
         assert await priced.spending(today, today) == rows[2:]
         assert await priced.spending(0, today, owner=BOB) == ()
+
+    async def test_spending_is_summed_up_by_owner_session_model_or_day(
+        self, priced: Store, age_spending: AgeSpending
+    ) -> None:
+        mine, other = await running(priced), await running(priced, key_of("other"))
+        his = await running(priced, key_of("s", BOB))
+        await settle(priced, mine, ledger("a", cost=1), replace(ledger("b", cost=2), model="n"))
+        await age_spending(1)
+        await settle(priced, other, ledger("c", cost=4), replace(ledger("d", cost=16), model=""))
+        await settle(priced, his, ledger("e", cost=8))
+        today = day_of((await priced.budget(KEY.owner)).time)
+        days = (today - 1, today)
+
+        async def sums(group: SpendingGroup, *, limit: int = MANY, **only: Any) -> list[tuple[str, int, str, str, int]]:
+            found = await priced.spending_by(group, *days, limit=limit, **only)
+            first = today - 2 if group == "day" else 0
+            return [(row.owner, row.day - first, row.session, row.model, row.charged) for row in found]
+
+        ann = KEY.owner
+        assert await sums("owner") == [
+            (ann, 0, "", "", 16),
+            (ann, 0, "", "m", 5),
+            (ann, 0, "", "n", 2),
+            (BOB, 0, "", "m", 8),
+        ]
+        assert await sums("model") == [("", 0, "", "", 16), ("", 0, "", "m", 13), ("", 0, "", "n", 2)]
+        assert await sums("day") == [
+            *(("", 2, "", "", 16), ("", 2, "", "m", 12)),
+            *(("", 1, "", "m", 1), ("", 1, "", "n", 2)),
+        ]
+        assert await sums("session", limit=2) == [
+            *((ann, 0, "other", "", 16), (ann, 0, "other", "m", 4)),
+            (BOB, 0, "s", "m", 8),
+        ]
+        assert await sums("session", owner=ann, session=KEY.session) == [
+            *((ann, 0, KEY.session, "m", 1), (ann, 0, KEY.session, "n", 2)),
+        ]
+        assert [(row.calls, row.input_tokens) for row in await priced.spending_by("model", *days)] == [
+            (1, 1),
+            (3, 3),
+            (1, 1),
+        ]
 
 
 async def _total(store: Store) -> int:

@@ -5,7 +5,7 @@ the middle of a message. A reader that reconnects with the last cursor misses no
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Annotated, Final
 
@@ -58,21 +58,22 @@ async def read(call: HttpCall) -> Response:
     query = call.query(EventQuery)
     await call.operations.session(call.key)
     if "text/event-stream" not in call.header("accept"):
-        return json_response(await _page(call.operations, call.key, query))
+        return json_response(await _page(call, query))
     cursor = parse_cursor(call.header("last-event-id") or query.after)
-    return call.service.streams.respond(call.identity, _stream(call.operations, call.key, cursor))
+    return call.service.streams.respond(call.identity, _stream(call, cursor))
 
 
 # A page
 
 
-async def _page(operations: Operations, key: Key, query: EventQuery) -> EventPage:
+async def _page(call: HttpCall, query: EventQuery) -> EventPage:
+    operations, key = call.operations, call.key
     position = parse_cursor(query.after).position
     events = await operations.store.events_after(key, position, limit=query.limit, max_bytes=PAGE_BYTES)
     if not events and query.wait:
         events = await _next_events(operations, key, position, query)
     last = events[-1].position if events else position
-    return EventPage(events=tuple(map(event_view, events)), cursor=str(last))
+    return EventPage(events=tuple(event_view(event, call.shown) for event in events), cursor=str(last))
 
 
 async def _next_events(operations: Operations, key: Key, position: Position, query: EventQuery) -> tuple[Event, ...]:
@@ -90,15 +91,16 @@ async def _next_events(operations: Operations, key: Key, position: Position, que
 # A stream
 
 
-async def _stream(operations: Operations, key: Key, cursor: Cursor) -> AsyncGenerator[bytes, None]:
+async def _stream(call: HttpCall, cursor: Cursor) -> AsyncGenerator[bytes, None]:
     """The frames of the stream: events that were committed together are sent together."""
+    operations, key = call.operations, call.key
     yield b"retry: 1000\n\n"
     position, queue = cursor.position, None
     try:
         async with aclosing(operations.read(key, cursor).batches()) as batches:
             async for batch in batches:
                 frames = b""
-                for frames in _joined(_frames_of(batch, position)):
+                for frames in _joined(_frames_of(batch, position, call.shown)):
                     yield frames
                 position = max((found.position for found in batch if isinstance(found, Event)), default=position)
                 if any(isinstance(found, Changed) for found in batch):
@@ -123,12 +125,12 @@ def _joined(frames: Iterable[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def _frames_of(batch: Iterable[Reading], position: Position) -> Iterable[bytes]:
+def _frames_of(batch: Iterable[Reading], position: Position, shown: Callable[[Body], Body]) -> Iterable[bytes]:
     for found in batch:
         match found:
             case Event():
                 position = found.position
-                yield _frame(b"event", codec.to_bytes(event_view(found)), str(position))
+                yield _frame(b"event", codec.to_bytes(event_view(found, shown)), str(position))
             case Delta():
                 end = found.offset + len(found.text.encode())
                 cursor = Cursor(position, found.message_id, found.block, end)
@@ -149,8 +151,9 @@ def _queue_frame(waiting: tuple[QueuedView, ...]) -> bytes:
     return b"event: queue\ndata: " + codec.to_bytes(QueueChanged(messages=waiting)) + b"\n\n"
 
 
-def event_view(event: Event) -> EventView:
-    name, version, data = codec.encode(_as_typed(event.body))
+def event_view(event: Event, shown: Callable[[Body], Body]) -> EventView:
+    """The event as its reader may see it."""
+    name, version, data = codec.encode(shown(_as_typed(event.body)))
     return EventView(
         position=event.position, id=event.id, time=event.time, type=name, version=version, data=msgspec.Raw(data)
     )

@@ -15,6 +15,6 @@ async def export(call: HttpCall) -> Response:
         # Each export is an entry of the audit log, and nobody shall fill the disk with them.
         text = f"At most {EXPORTS_PER_MINUTE} sessions are exported in a minute."
         raise ApiError(429, "too_many_exports", text, retry_after=exports.wait_seconds)
-    pieces = await call.operations.export_pieces(call.key)
+    pieces = await call.operations.export_pieces(call.key, shown=call.shown)
     headers = {"content-disposition": 'attachment; filename="session.json"'}
     return StreamingResponse(pieces, 200, headers, media_type="application/json")

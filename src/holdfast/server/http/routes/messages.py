@@ -1,5 +1,6 @@
 """Messages sent for a receipt, by programs that follow the session's event stream."""
 
+import msgspec
 from starlette.responses import Response
 
 from holdfast.events.ids import MessageId
@@ -44,6 +45,31 @@ async def send(call: HttpCall) -> Response:
             **choice.as_arguments(),
         )
         slot.count(receipt)
+    return json_response(receipt)
+
+
+class ContinueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    message_id: ChosenId | None = None
+    """The same id again is the same message, and gets the same receipt."""
+    unattended: bool = False
+
+
+@endpoint(
+    "POST",
+    "/v1/sessions/{session_id}/continue",
+    summary="Go on after a turn that ended with an error, also for want of money",
+    body=ContinueBody,
+    result=Sent,
+)
+async def go_on(call: HttpCall) -> Response:
+    body = await call.body(ContinueBody)
+    await call.check_use()
+    receipt = await call.operations.go_on(
+        call.key,
+        message_id=MessageId(body.message_id) if body.message_id is not None else None,
+        unattended=body.unattended,
+        bounds=call.bounds,
+    )
     return json_response(receipt)
 
 
