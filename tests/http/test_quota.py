@@ -57,7 +57,7 @@ async def test_an_owner_whose_logs_are_full_can_say_nothing_more(own_place: Plac
 async def test_messages_that_are_sent_and_removed_fill_the_storage_too(own_place: Place, own_model: Model) -> None:
     key = await key_of(own_place, "ann")
     async with (
-        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="20000") as server,
+        own_place.serve("--auth", "keys", HOLDFAST_MAX_BYTES_PER_OWNER="21000") as server,
         server.client(token=key) as client,
     ):
         session = await client.make()
