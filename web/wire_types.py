@@ -15,12 +15,14 @@ TARGET: Final = Path(__file__).parent / "src" / "api" / "wire.ts"
 
 USED: Final = (
     "Answer",
+    "BudgetView",
     "Compacted",
     "ErrorBody",
     "EventPage",
     "IdentityView",
     "Models",
     "Output",
+    "OwnerList",
     "Overview",
     "PermissionList",
     "Queue",
@@ -30,6 +32,7 @@ USED: Final = (
     "SessionList",
     "Stopped",
     "Tasks",
+    "UsageView",
 )
 """Components of the document that the page uses. Those that they refer to are written as well."""
 
