@@ -431,6 +431,24 @@ def test_a_key_to_seal_with_is_long_enough_and_not_shown() -> None:
     assert "0123456789abcde" not in str(error)
 
 
+@pytest.mark.parametrize("name", ["HOLDFAST_BILLING_SECRET", "HOLDFAST_CREDIT_SECRET"])
+def test_a_secret_of_webhooks_is_long_enough_and_well_formed(name: str) -> None:
+    more = {"HOLDFAST_CREDIT_URL": "https://billing.example/credit"} if name == "HOLDFAST_CREDIT_SECRET" else {}
+    for good in ("0123456789abcdef", "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="):
+        assert load({}, HOME | more | {name: good}) is not None
+    for bad in ("0123456789abcde", "whsec_0123456789abcde", "whsec_not*base64*at*all"):
+        error = refusal({}, more | {name: bad})
+        assert error.setting == name
+        assert bad not in str(error)
+
+
+def test_a_credit_hook_needs_its_address_and_its_secret() -> None:
+    for name, value in (("credit_url", "https://billing.example/"), ("credit_secret", "0123456789abcdef")):
+        error = refusal({name: value})
+        assert error.setting in ("credit_url", "credit_secret")
+        assert error.setting != name
+
+
 def test_a_secret_cannot_be_serialised() -> None:
     for write in (msgspec.json.encode, pickle.dumps, copy.deepcopy):
         with pytest.raises(TypeError):

@@ -15,6 +15,7 @@ TARGET: Final = Path(__file__).parent / "src" / "api" / "wire.ts"
 
 USED: Final = (
     "Answer",
+    "BudgetView",
     "Compacted",
     "ErrorBody",
     "EventPage",
@@ -23,6 +24,7 @@ USED: Final = (
     "IdentityView",
     "Models",
     "Output",
+    "OwnerList",
     "Overview",
     "PermissionList",
     "Queue",
@@ -32,6 +34,7 @@ USED: Final = (
     "SessionList",
     "Stopped",
     "Tasks",
+    "UsageView",
 )
 """Components of the document that the page uses. Those that they refer to are written as well."""
 

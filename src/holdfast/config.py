@@ -5,6 +5,8 @@ docs/configuration.md from the fields below, so that the page always matches the
 """
 
 import ast
+import base64
+import binascii
 import difflib
 import inspect
 import os
@@ -722,6 +724,12 @@ def _read_webhook_secret(given: Given, environ: Mapping[str, str]) -> Secret:
     if len(secret.reveal()) < MIN_SECRET_KEY_CHARACTERS:
         allowed = f"{MIN_SECRET_KEY_CHARACTERS} or more printable ASCII characters without spaces, such as whsec_..."
         raise ConfigError(given.source, "is too short to sign anything", allowed=allowed)
+    prefix, found, encoded = secret.reveal().partition("whsec_")
+    try:
+        base64.b64decode(encoded if found and not prefix else "", validate=True)
+    except binascii.Error:
+        allowed = "base64 after whsec_, or a secret that begins in another way"
+        raise ConfigError(given.source, "is no secret of a webhook", allowed=allowed) from None
     return secret
 
 

@@ -52,6 +52,14 @@ ENTRIES = {
     ("GET", "/metrics"): Entry(admins_only=True),
     ("GET", "/v1/identity"): Entry(),
     ("GET", "/v1/audit"): Entry(admins_only=True),
+    ("GET", "/v1/budget"): Entry(),
+    ("POST", "/v1/budget/reset"): Entry(),
+    ("GET", "/v1/usage"): Entry(admins_only=True),
+    ("GET", "/v1/owners"): Entry(admins_only=True),
+    ("GET", "/v1/owners/{owner}/budget"): Entry(admins_only=True),
+    ("PUT", "/v1/owners/{owner}/budget"): Entry({}, admins_only=True),
+    ("POST", "/v1/owners/{owner}/budget/reset"): Entry(admins_only=True),
+    ("POST", "/v1/billing"): Entry({"owner": "bob", "version": 1}, is_public=True),
     ("GET", "/v1/models"): Entry(),
     ("GET", "/v1/overview"): Entry(),
     ("GET", "/v1/permissions"): Entry(),
@@ -79,6 +87,7 @@ ENTRIES = {
     ("GET", f"{S}/activity"): Entry(),
     ("POST", f"{S}/cancel"): Entry({}, for_readers=True),
     ("POST", f"{S}/compact"): Entry({}, for_readers=False),
+    ("POST", f"{S}/continue"): Entry({}, for_readers=False),
     ("DELETE", f"{S}/compact"): Entry(for_readers=False),
     ("GET", f"{S}/events"): Entry(),
     ("GET", f"{S}/export"): Entry(),
@@ -113,6 +122,9 @@ class Nothing:
     def __getattr__(self, name: str) -> Any:
         return Nothing()
 
+    def __call__(self, *given: object) -> Any:
+        return Nothing()
+
 
 def routes() -> list[tuple[str, str]]:
     """Every method at every address, as the server has them."""
@@ -137,6 +149,14 @@ def test_every_route_that_changes_a_session_says_whether_readers_may() -> None:
     assert said == CHANGES
 
 
+ELSEWHERE: dict[str, Any] = {
+    "HOLDFAST_BILLING_SECRET": "a-secret-of-the-matrix",
+    "HOLDFAST_CREDIT_URL": "http://127.0.0.1:1/",
+    "HOLDFAST_CREDIT_SECRET": "a-secret-of-the-matrix",
+}
+"""Other systems, for the routes that exist only with them."""
+
+
 class World(NamedTuple):
     """A server with all that one person may have in it, and everybody else."""
 
@@ -145,7 +165,7 @@ class World(NamedTuple):
     """Of what is Ada's."""
 
     def address(self, path: str, **instead: str) -> str:
-        return path.format(**{"name": "page.js", **self.ids, **instead})
+        return path.format(**{"name": "page.js", "owner": "bob", **self.ids, **instead})
 
     def body(self, route: tuple[str, str], **instead: str) -> Any:
         text = msgspec.json.encode(ENTRIES[route].body).decode()
@@ -179,7 +199,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory, model: Model) -> Async
     os.mkfifo(place.work / "pipe")
     keys = await keys_at(place)
     async with (
-        place.serve("--auth", "keys", HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow") as server,
+        place.serve("--auth", "keys", HOLDFAST_COMMANDS_WITHOUT_SANDBOX="allow", **ELSEWHERE) as server,
         server.client(keys["ada"]) as ada,
     ):
         async with patience():

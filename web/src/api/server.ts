@@ -2,6 +2,7 @@
 
 import type {
   Answer,
+  BudgetView,
   Compacted,
   ErrorBody,
   EventPage,
@@ -11,6 +12,7 @@ import type {
   Models,
   Offered,
   Output,
+  OwnerList,
   Overview,
   Permission,
   PermissionList,
@@ -23,6 +25,7 @@ import type {
   Stopped,
   Tasks,
   TaskView,
+  UsageView,
 } from "./wire.ts";
 
 /** A refusal, with the server's stable code and its sentence for people; or no answer at all (`unreachable`). */
@@ -248,6 +251,11 @@ export class Server {
     return (await this.json<Requests>("GET", `${at(id)}/requests`)).requests;
   }
 
+  /** Go on after a turn that ended with an error. */
+  goOn(id: string): Promise<unknown> {
+    return this.json("POST", `${at(id)}/continue`, {});
+  }
+
   answer(id: string, requestId: string, answer: Answer): Promise<unknown> {
     return this.json("POST", `${at(id)}/requests/${encodeURIComponent(requestId)}`, answer);
   }
@@ -265,6 +273,26 @@ export class Server {
   revoke(permission: Permission): Promise<unknown> {
     const place = permission.session_id === null ? "/v1" : at(permission.session_id);
     return this.json("DELETE", `${place}/permissions/${encodeURIComponent(permission.id)}`);
+  }
+
+  // Budgets and usage
+
+  budget(): Promise<BudgetView> {
+    return this.json("GET", "/v1/budget");
+  }
+
+  resetBudget(): Promise<BudgetView> {
+    return this.json("POST", "/v1/budget/reset", {});
+  }
+
+  /** For admins: the last 30 days. */
+  usage(group: UsageView["group"]): Promise<UsageView> {
+    return this.json("GET", `/v1/usage?group=${group}`);
+  }
+
+  /** For admins: who has used so much of a limit. */
+  owners(near: number): Promise<OwnerList> {
+    return this.json("GET", `/v1/owners?near=${near}`);
   }
 
   async tasks(id: string): Promise<TaskView[]> {

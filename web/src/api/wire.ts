@@ -15,6 +15,14 @@ export interface Answer {
   success?: boolean;
 }
 
+/** The caller's own budget. */
+export interface BudgetView {
+  tier: string | null;
+  day: WindowView;
+  week: WindowView;
+  can_reset?: boolean;
+}
+
 /** The receipt of a compaction that was asked for. */
 export interface Compacted {
   compaction_id: string;
@@ -211,6 +219,18 @@ export interface Output {
 export interface Overview {
   counts: Counts;
   items: SessionView[];
+}
+
+/** How near an owner is to their limits, by what was charged; what is reserved is not counted. */
+export interface OwnerGauge {
+  owner: string;
+  tier: string | null;
+  day: WindowView;
+  week: WindowView;
+}
+
+export interface OwnerList {
+  owners: OwnerGauge[];
 }
 
 /** What the owner uses, and may use. */
@@ -419,6 +439,42 @@ export interface ToolCallView {
   tool_call_id: string;
   name: string;
   arguments: string;
+}
+
+/** The model calls of a group. */
+export interface UsageRow {
+  owner?: string;
+  session?: string;
+  model?: string;
+  day?: string;
+  calls: number;
+  unknown_calls: number;
+  input_tokens: number;
+  output_tokens: number;
+  cache_read_tokens: number;
+  cache_write_tokens: number;
+  cost_microdollars: number;
+  charged_microdollars: number;
+  saved_microdollars: number | null;
+}
+
+/** What model calls used in some UTC days, by group. */
+export interface UsageView {
+  from: string;
+  to: string;
+  group: "day" | "model" | "owner" | "session";
+  rows: UsageRow[];
+  total: UsageRow;
+  more: boolean;
+}
+
+/** How much is used of the budget of a day or a week. */
+export interface WindowView {
+  percent: number | null;
+  resets_at: number | null;
+  is_blocked: boolean | null;
+  limit_microdollars?: number | null;
+  spent_microdollars?: number;
 }
 
 /** Text of a message in flight. `offset` and the text's length are bytes of UTF-8. */

@@ -7,7 +7,7 @@ import { keep, kept } from "./kept.ts";
 import { OpenSession } from "./open_session.ts";
 import { Outbox } from "./outbox.ts";
 
-export type Place = { kind: "start" } | { kind: "session"; id: string } | { kind: "overview" };
+export type Place = { kind: "start" } | { kind: "session"; id: string } | { kind: "overview" } | { kind: "usage" };
 
 export type Panel = "none" | "tasks" | "timeline";
 
@@ -153,7 +153,7 @@ export class App {
   // Navigation
 
   go(place: Place): void {
-    const hash = place.kind === "session" ? `#/s/${encodeURIComponent(place.id)}` : place.kind === "overview" ? "#/overview" : "#/";
+    const hash = place.kind === "session" ? `#/s/${encodeURIComponent(place.id)}` : place.kind === "start" ? "#/" : `#/${place.kind}`;
     if (location.hash !== hash) location.hash = hash;
     else this.followLink();
   }
@@ -165,7 +165,8 @@ export class App {
     if (found?.[1]) void this.openSession(decoded(found[1]));
     else {
       this.closeSession();
-      this.place.value = { kind: location.hash === "#/overview" ? "overview" : "start" };
+      const kind = (["overview", "usage"] as const).find((name) => location.hash === `#/${name}`);
+      this.place.value = { kind: kind ?? "start" };
     }
   }
 

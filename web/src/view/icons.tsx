@@ -20,6 +20,7 @@ const PATHS = {
   tasks: "M5 6h.01M9 6h10M5 12h.01M9 12h10M5 18h.01M9 18h10",
   timeline: "M4 18h16M7 18V9m5 9V5m5 13v-6",
   overview: "M4 4h7v7H4zM13 4h7v4h-7zM13 10h7v10h-7zM4 13h7v7H4z",
+  usage: "M5 20V10m7 10V4m7 16v-7",
   fork: "M7 5v6a4 4 0 0 0 4 4h6M17 5v14M7 5a1 1 0 1 0 0-.01M17 20a1 1 0 1 0 0-.01",
   warning: "M12 4 2.5 20h19zM12 10v5m0 2.5v.01",
   bell: "M6 10a6 6 0 1 1 12 0c0 5 2 6 2 6H4s2-1 2-6m4 9a2 2 0 0 0 4 0",

@@ -47,8 +47,19 @@ function useAgain(item: ErrorItem | EndItem, session: OpenSession): (() => void)
   return () => void app.attempt(() => app.server.regenerate(session.id, asked.messageId, item.turnId));
 }
 
+/** Has the model go on after a turn that ended for want of money, as long as nothing came after it. */
+function useGoOn(item: ErrorItem, session: OpenSession): (() => void) | null {
+  const app = useApp();
+  session.drawn.value;
+  const { items, turn } = session.conversation;
+  const last = items.filter((found) => found.kind !== "end").at(-1);
+  if (item.code !== "over_budget" || last !== item || turn !== null) return null;
+  return () => void app.attempt(() => app.server.goOn(session.id));
+}
+
 function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession }) {
   const again = useAgain(item, session);
+  const goOn = useGoOn(item, session);
   return (
     <div class="problem-card" role="alert">
       <Icon name="warning" />
@@ -56,6 +67,11 @@ function ErrorLine({ item, session }: { item: ErrorItem; session: OpenSession })
         <p>{visible(item.message)}</p>
         <p class="aside">{visible(item.code)}</p>
       </div>
+      {goOn && (
+        <button type="button" class="primary" onClick={goOn} title="Ask the model to go on where it stopped">
+          Go on
+        </button>
+      )}
       {again && (
         <button type="button" onClick={again} title="Ask the model for another answer">
           <Icon name="retry" /> Try again

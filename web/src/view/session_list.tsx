@@ -47,6 +47,13 @@ export function SessionList() {
           </span>
         )}
       </a>
+      <a
+        class={app.place.value.kind === "usage" ? "list-link current" : "list-link"}
+        href="#/usage"
+        aria-current={app.place.value.kind === "usage" ? "page" : undefined}
+      >
+        <Icon name="usage" /> Usage
+      </a>
       <div class="list-rows">
         {pinned.length > 0 && <Rows title="Pinned" sessions={pinned} />}
         <Rows title={app.search.value ? "Found" : pinned.length ? "Others" : ""} sessions={others} />

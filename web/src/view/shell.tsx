@@ -1,6 +1,7 @@
 /** The layout of the page: the list at the side, the open session in the middle, a panel beside it. */
 
 import { useSignalEffect } from "@preact/signals";
+import type { Place } from "../model/app.ts";
 import { useApp } from "./context.ts";
 import { Chat } from "./chat.tsx";
 import { LoadedTimeline } from "./loaded_timeline.tsx";
@@ -9,6 +10,7 @@ import { OverviewPage } from "./overview_page.tsx";
 import { Palette } from "./palette.tsx";
 import { SessionList } from "./session_list.tsx";
 import { OtherKey, SignIn } from "./sign_in.tsx";
+import { UsagePage } from "./usage_page.tsx";
 import { TasksPanel } from "./tasks_panel.tsx";
 import { useAttention } from "./attention.ts";
 import { Dialogs } from "./dialogs.tsx";
@@ -31,7 +33,9 @@ export function Shell() {
       </a>
       <div class="frame" data-panel={app.panel.value}>
         <SessionList />
-        <main class="middle">{app.place.value.kind === "overview" ? <OverviewPage /> : <Chat />}</main>
+        <main class="middle">
+          <Middle kind={app.place.value.kind} />
+        </main>
         {app.open.value && app.panel.value === "tasks" && <TasksPanel session={app.open.value} />}
         {app.open.value && app.panel.value === "timeline" && <LoadedTimeline session={app.open.value} />}
       </div>
@@ -41,6 +45,17 @@ export function Shell() {
       <Notices />
     </>
   );
+}
+
+function Middle({ kind }: { kind: Place["kind"] }) {
+  switch (kind) {
+    case "overview":
+      return <OverviewPage />;
+    case "usage":
+      return <UsagePage />;
+    default:
+      return <Chat />;
+  }
 }
 
 /** Moves the focus by script: an address with a fragment would open another view of this page. */

@@ -17,6 +17,7 @@ export const SHORTCUTS: Shortcut[] = [
   { key: "n", withCommand: false, shown: "N", label: "New session", run: (app) => app.go({ kind: "start" }) },
   { key: "/", withCommand: false, shown: "/", label: "Search sessions", run: (app) => focusSearch(app) },
   { key: "o", withCommand: false, shown: "O", label: "Overview", run: (app) => app.go({ kind: "overview" }) },
+  { key: "u", withCommand: false, shown: "U", label: "Usage", run: (app) => app.go({ kind: "usage" }) },
   { key: "t", withCommand: false, shown: "T", label: "Tasks", run: (app) => toggle(app, "tasks") },
   { key: "l", withCommand: false, shown: "L", label: "Timeline", run: (app) => toggle(app, "timeline") },
   { key: "m", withCommand: false, shown: "M", label: "Write a message", run: () => document.getElementById("composer")?.focus() },

@@ -27,6 +27,6 @@ function cached(usage: Usage | null): string {
 
 /** Dollars with as many digits as a small amount needs. */
 export function money(microdollars: number): string {
-  const dollars = microdollars / 1_000_000;
-  return `$${dollars >= 1 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
+  const dollars = Math.abs(microdollars) / 1_000_000;
+  return `${microdollars < 0 ? "-" : ""}$${dollars >= 1 || dollars === 0 ? dollars.toFixed(2) : dollars.toPrecision(2)}`;
 }

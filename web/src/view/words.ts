@@ -15,6 +15,19 @@ const day = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" 
 const numbers = new Intl.NumberFormat();
 const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
+const weekday = new Intl.DateTimeFormat(undefined, { weekday: "long", hour: "2-digit", minute: "2-digit" });
+const ofCalendar = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** A time within the next week. */
+export function weekdayAndTime(time: number): string {
+  return weekday.format(time);
+}
+
+/** A day such as 2026-11-20, in few words. */
+export function calendarDay(date: string): string {
+  return ofCalendar.format(Date.parse(date));
+}
+
 export function moment(time: number, now = Date.now()): string {
   const isToday = new Date(time).toDateString() === new Date(now).toDateString();
   return isToday ? clock.format(time) : day.format(time);

@@ -2,7 +2,6 @@
 sides know. Pure."""
 
 import base64
-import binascii
 import hmac
 from collections.abc import Mapping
 from typing import Final
@@ -25,12 +24,8 @@ class SignatureRefused(Exception):
 
 def key_of(secret: str) -> bytes:
     """The key that a secret stands for: the bytes in base64 after `whsec_`, or the text itself."""
-    if not secret.startswith(_PREFIX):
-        return secret.encode()
-    try:
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
-        return secret.encode()
+    is_encoded = secret.startswith(_PREFIX)
+    return base64.b64decode(secret.removeprefix(_PREFIX), validate=True) if is_encoded else secret.encode()
 
 
 def signed_headers(key: bytes, message_id: str, body: bytes, *, now: float) -> dict[str, str]:
