@@ -40,7 +40,7 @@ def test_a_kind_of_write_that_nothing_visits_is_noticed() -> None:
 
 READS = """catch_up load events_after waiting_items tails row rows glance oldest_unclaimed turns receipt requests ledger
 attachments granted grants secret keys valid_key tasks running_tasks task owner_tasks host_tasks stray_tasks limits
-identity process is_alive held changes turn_start has_next attached stored prompt budget budgets spending
+identity process is_alive held changes turn_start has_next attached stored prompt budget budgets spending spending_by
 search_log passages tool_result audit_log webhooks webhook webhook_backlog deliveries delivery
 file files"""
 """Methods of a store that write nothing."""
