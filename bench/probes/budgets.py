@@ -28,7 +28,7 @@ INFO = ModelInfo(
 
 
 async def measure(place: Place) -> dict[str, float]:
-    model = HttpModel(ChatCompletions("bench", info=INFO), base_url=place.model_url, name="bench")
+    model = HttpModel(ChatCompletions("bench"), base_url=place.model_url, name="bench", info=INFO)
     async with model, AsyncExitStack() as opened:
         free = await opened.enter_async_context(_runtime(place, model, "free"))
         budgeted = await opened.enter_async_context(_runtime(place, model, "budgeted", budget_day=1_000_000 * DOLLAR))
@@ -47,7 +47,7 @@ async def measure(place: Place) -> dict[str, float]:
 
 def _runtime(place: Place, model: HttpModel, name: str, **settings: object) -> Runtime:
     folder = place.folder / name
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     return Runtime(config=load({"data_dir": folder, "titles": "words", **settings}, {}), model=model)
 
 

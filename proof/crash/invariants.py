@@ -366,11 +366,11 @@ def _read_across_crashes(evidence: Evidence, whole: list[Event | Delta]) -> Iter
 
 def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
     """In the history for the model each call has one result, and each history begins with the previous one, except
-    after a rewind or a compaction."""
+    after a rewind, a compaction or a change of the mode, which the system text names."""
     before: tuple[ContextMessage, ...] = ()
     compactions = 0
     for event, state in _followed(evidence.events):
-        if isinstance(event.body, session.Truncated):
+        if isinstance(event.body, session.Truncated | session.ModeChanged):
             before = ()
         if not isinstance(event.body, turn.StepStarted | message.Noted):
             continue
@@ -383,15 +383,15 @@ def the_model_is_told_the_same(evidence: Evidence) -> Iterator[str]:
 
 def each_call_begins_as_the_one_before(evidence: Evidence) -> Iterator[str]:
     """The messages of each call of the model are the beginning of those of the next one, across crashes too. Only a
-    compaction or a rewind changes that, once each."""
+    compaction, a rewind or a change of the mode changes that, once each."""
     if not _is_read_in_turn(evidence) or len(evidence.scenario.stories) > 1:
         return
     calls = [entry.messages for entry in evidence.journal if isinstance(entry, Sent)]
     changed = sum(after[: len(before)] != before for before, after in pairwise(calls))
     allowed = sum(body.success for body in _of(evidence, compaction.CompactionEnded))
-    allowed += len(_of(evidence, session.Truncated))
+    allowed += len(_of(evidence, session.Truncated)) + len(_of(evidence, session.ModeChanged))
     if changed > allowed:
-        yield f"the beginning of {changed} calls changed; {allowed} compactions and rewinds took effect"
+        yield f"the beginning of {changed} calls changed; {allowed} compactions, rewinds and changes took effect"
 
 
 def a_compaction_takes_effect_once_or_not_at_all(evidence: Evidence) -> Iterator[str]:

@@ -75,6 +75,12 @@ ENTRIES = {
     ("GET", f"{W}/{{webhook_id}}/deliveries"): Entry(),
     ("GET", f"{W}/{{webhook_id}}/deliveries/{{delivery_id}}"): Entry(),
     ("POST", f"{W}/{{webhook_id}}/deliveries/{{delivery_id}}/send"): Entry(),
+    ("GET", "/v1/files"): Entry(),
+    ("POST", "/v1/files"): Entry({"any": "content"}),
+    ("GET", "/v1/files/{file_id}"): Entry(),
+    ("GET", "/v1/files/{file_id}/content"): Entry(),
+    ("PATCH", "/v1/files/{file_id}"): Entry({"kept": True}),
+    ("DELETE", "/v1/files/{file_id}"): Entry(),
     ("GET", "/v1/sessions"): Entry(),
     ("POST", "/v1/sessions"): Entry({}),
     ("POST", "/v1/sessions/import"): Entry({"format": "none"}),
@@ -91,6 +97,7 @@ ENTRIES = {
     ("DELETE", f"{S}/compact"): Entry(for_readers=False),
     ("GET", f"{S}/events"): Entry(),
     ("GET", f"{S}/export"): Entry(),
+    ("GET", f"{S}/files"): Entry(),
     ("POST", f"{S}/fork"): Entry({}, for_readers=True),
     ("POST", f"{S}/messages"): Entry(TEXT, for_readers=False),
     ("GET", f"{S}/messages/{{message_id}}"): Entry(),
@@ -134,7 +141,7 @@ def routes() -> list[tuple[str, str]]:
 ROUTES = routes()
 CLOSED = [route for route in ROUTES if route in ENTRIES and not ENTRIES[route].is_public]
 NAMING = [route for route in CLOSED if "{session_id}" in route[1]]
-NESTED = [route for route in CLOSED if re.search(r"{(request|message|task|permission|webhook)_id}", route[1])]
+NESTED = [route for route in CLOSED if re.search(r"{(request|message|task|permission|webhook|file)_id}", route[1])]
 CHANGES = [route for route in ROUTES if route[0] != "GET" and ("{session_id}" in route[1] or route[1] == "/v1/chat")]
 LISTS = [route for route in CLOSED if "{" not in route[1] and route[0] == "GET"]
 
@@ -187,6 +194,7 @@ class World(NamedTuple):
             tasks = (await ada.get(f"/v1/sessions/{session}/tasks")).json()["tasks"]
             whole.append([(task["id"], task["status"]) for task in tasks])
             whole.append((await ada.get("/v1/permissions")).json())
+            whole.append((await ada.get(self.address("/v1/files/{file_id}"))).json())
             hooks = (await ada.get("/v1/webhooks")).json()["webhooks"]
             whole.append([(hook["id"], hook["url"], hook["description"], hook["active"]) for hook in hooks])
             whole.append((await ada.get(self.address(f"{W}/{{webhook_id}}/deliveries/{{delivery_id}}"))).json()["id"])
@@ -244,7 +252,9 @@ async def belongings(ada: Client, work: Path) -> dict[str, str]:
     (permission,) = (await ada.get("/v1/permissions")).json()["permissions"]
     webhook = (await ada.post(W, json={"url": "https://hooks.invalid/of-ada", "events": ["task.ended"]})).json()
     test = (await ada.post(f"{W}/{webhook['webhook']['id']}/test")).json()
+    file = (await ada.post("/v1/files?name=private.txt", content=b"Private")).json()
     return {
+        "file_id": file["id"],
         "session_id": session,
         "request_id": request["id"],
         "task_id": task["id"],
@@ -345,11 +355,11 @@ async def test_fault_56_a_foreign_session_is_answered_exactly_like_a_missing_one
 
 
 @pytest.mark.parametrize("route", NESTED, ids=" ".join)
-async def test_a_foreign_request_message_task_permission_or_webhook_is_missing_among_one_s_own(
+async def test_a_foreign_request_message_task_permission_webhook_or_file_is_missing_among_one_s_own(
     world: World, route: tuple[str, str]
 ) -> None:
     before = await world.seen()
-    (name,) = re.findall(r"{((?:request|message|task|permission|webhook)_id)}", route[1])
+    (name,) = re.findall(r"{((?:request|message|task|permission|webhook|file)_id)}", route[1])
     theirs = world.ids[name]
     async with world.people.client("bob") as bob:
         own = await bob.make()
@@ -370,7 +380,7 @@ async def test_no_list_contains_data_of_another_owner(world: World, route: tuple
         cursor = (await ada.get("/v1/sessions", params={"limit": 1})).json().get("next")
         for query in ("", f"?cursor={cursor}" if cursor and route[1] == "/v1/sessions" else ""):
             text = (await other.get(route[1] + query)).text
-            assert not [found for found in (*ids, "Private", "of-ada") if found in text]
+            assert not [found for found in (*ids, "Private", "invalid/of-ada") if found in text]
 
 
 @pytest.mark.parametrize("who", ["bob", "root"])

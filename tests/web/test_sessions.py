@@ -178,7 +178,7 @@ async def test_a_timeline_whose_code_does_not_come_is_said_and_opens_after_the_p
     person.expects(NO_LINE)
     await tab.page.route("**/assets/timeline_panel-*", lambda route: route.abort())
     await tab.button("Timeline").click()
-    await expect(tab.page.get_by_role("status").get_by_text("The timeline could not be loaded.")).to_be_visible()
+    await expect(tab.page.get_by_role("status").get_by_text("A part of the page could not be loaded.")).to_be_visible()
     await expect(tab.page.get_by_label("Timeline", exact=True).locator("h2")).to_have_count(0)
     await tab.page.unroute("**/assets/timeline_panel-*")
     await tab.page.reload()

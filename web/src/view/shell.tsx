@@ -4,14 +4,11 @@ import { useSignalEffect } from "@preact/signals";
 import type { Place } from "../model/app.ts";
 import { useApp } from "./context.ts";
 import { Chat } from "./chat.tsx";
-import { LoadedTimeline } from "./loaded_timeline.tsx";
+import { LoadedOverview, LoadedTasks, LoadedTimeline, LoadedUsage } from "./loaded.tsx";
 import { Notices } from "./notices.tsx";
-import { OverviewPage } from "./overview_page.tsx";
 import { Palette } from "./palette.tsx";
 import { SessionList } from "./session_list.tsx";
 import { OtherKey, SignIn } from "./sign_in.tsx";
-import { UsagePage } from "./usage_page.tsx";
-import { TasksPanel } from "./tasks_panel.tsx";
 import { useAttention } from "./attention.ts";
 import { Dialogs } from "./dialogs.tsx";
 import { useSeen } from "./seen.ts";
@@ -36,7 +33,7 @@ export function Shell() {
         <main class="middle">
           <Middle kind={app.place.value.kind} />
         </main>
-        {app.open.value && app.panel.value === "tasks" && <TasksPanel session={app.open.value} />}
+        {app.open.value && app.panel.value === "tasks" && <LoadedTasks session={app.open.value} />}
         {app.open.value && app.panel.value === "timeline" && <LoadedTimeline session={app.open.value} />}
       </div>
       {app.paletteIsOpen.value && <Palette />}
@@ -50,9 +47,9 @@ export function Shell() {
 function Middle({ kind }: { kind: Place["kind"] }) {
   switch (kind) {
     case "overview":
-      return <OverviewPage />;
+      return <LoadedOverview />;
     case "usage":
-      return <UsagePage />;
+      return <LoadedUsage />;
     default:
       return <Chat />;
   }
