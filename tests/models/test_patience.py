@@ -1,7 +1,8 @@
 """The standard patience of a call, in a whole turn over HTTP, on an event loop whose time leaps."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +20,6 @@ from holdfast.models.server import ModelServer
 from holdfast.server.embedded.session import Session
 from tests.faults.world import Gate, bodies_of, runtime_on, says
 
-pytestmark = pytest.mark.anyio
-
 WIRES = (AnthropicMessages("claude-opus-4-5"), OpenAIResponses("gpt-6"), ChatCompletions("m"))
 
 each_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.path)
@@ -35,9 +34,15 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return super().time() + self.leapt
 
 
-@pytest.fixture
-def anyio_backend() -> Any:
-    return "asyncio", {"loop_factory": LeapingLoop}
+def on_leaping_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on a loop of its own: fixtures of other tests may keep theirs."""
+
+    @functools.wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+            runner.run(test(*given, **named))
+
+    return run
 
 
 def leap(seconds: float) -> None:
@@ -57,6 +62,7 @@ async def silent(wire: ModelWire, database: Path, gate: Gate) -> AsyncIterator[S
 
 
 @each_wire
+@on_leaping_loop
 async def test_a_model_that_is_silent_for_three_minutes_completes_its_turn(wire: ModelWire, tmp_path: Path) -> None:
     gate = Gate()
     async with silent(wire, tmp_path / "holdfast.db", gate) as session:
@@ -74,6 +80,7 @@ async def test_a_model_that_is_silent_for_three_minutes_completes_its_turn(wire:
 
 
 @each_wire
+@on_leaping_loop
 async def test_a_model_that_is_silent_for_longer_than_the_standard_patience_is_asked_again(
     wire: ModelWire, tmp_path: Path
 ) -> None:
