@@ -1,6 +1,7 @@
 """Files: uploaded as they are, listed, downloaded, kept and deleted."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -20,6 +21,10 @@ from holdfast.store.files import FileRow
 
 PIECE_SECONDS: Final = 60.0
 """How long the server waits for the next piece of an upload."""
+
+DISCARDED_BYTES: Final = 4_000_000
+DISCARD_SECONDS: Final = 5.0
+"""How much of a refused upload is read before the connection is closed, and for how long."""
 
 UNSAFE_TO_SHOW: Final = "sandbox; default-src 'none'"
 """The policy for what a browser shows of a file: nothing runs in this server's origin."""
@@ -120,6 +125,7 @@ async def _pieces(call: HttpCall) -> AsyncGenerator[bytes, None]:
     """The body as it comes. A body that is not finished is an error, and not the end of the file."""
     limit = call.service.settings.max_file_bytes
     if int(call.header("content-length") or "0") > limit:
+        await _discard_start(call)
         message = f"A file has at most {limit:,} bytes here."
         raise ApiError(413, "file_too_large", message, headers=CLOSE_CONNECTION)
     body = call.request.stream()
@@ -134,6 +140,18 @@ async def _pieces(call: HttpCall) -> AsyncGenerator[bytes, None]:
         raise ApiError(408, "body_late", "The file did not come in time.", headers=CLOSE_CONNECTION) from None
     except ClientDisconnect:
         raise ApiError(400, "body_cut", "The request ended before its body did.") from None
+
+
+async def _discard_start(call: HttpCall) -> None:
+    """Read a part of a body that is refused: many clients read the answer only after they have sent what they have, and
+    a connection that is closed before that loses the answer."""
+    left = DISCARDED_BYTES
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(DISCARD_SECONDS):
+            async for piece in call.request.stream():
+                left -= len(piece)
+                if left < 0:
+                    return
 
 
 def _headers(row: FileRow) -> dict[str, str]:
