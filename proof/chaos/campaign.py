@@ -25,7 +25,7 @@ from holdfast.client.server import Server
 from holdfast.events.ids import Key, Owner, SessionId
 from holdfast.models.server import ModelServer
 from holdfast.server.http.keys import KeyRing
-from holdfast.store.budget import Change, Tier, plan
+from holdfast.store.budget import Change, OwnerLimits, plan
 from holdfast.store.clock import SystemClock
 from holdfast.store.postgres.connections import DatabaseAddress
 from holdfast.store.postgres.migrations import migrate
@@ -263,7 +263,7 @@ async def limit(url: str, owner: Owner, day: int) -> None:
     """Give the owner a budget."""
     store = await PostgresStore.open(url, node="keys")
     try:
-        await store.edit_budget(owner, lambda seen: plan(seen.budget, Change(at=0, to=Tier(day=day)), seen.time))
+        await store.edit_budget(owner, lambda seen: plan(seen.budget, Change(at=0, to=OwnerLimits(day=day)), seen.time))
     finally:
         await store.close()
 

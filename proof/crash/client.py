@@ -26,7 +26,7 @@ from holdfast.server.operations.tasks import TaskOperations
 from holdfast.server.presence import Arrival, Presence
 from holdfast.session.state import State
 from holdfast.store.audit import Actor, audit_entry
-from holdfast.store.budget import Change, Tier, plan
+from holdfast.store.budget import Change, OwnerLimits, plan
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.keys import KeyRow
@@ -197,7 +197,7 @@ class Client:
 
         async def edit() -> None:
             await self.operations.store.edit_budget(
-                self.key.owner, lambda seen: plan(seen.budget, Change(at=0, to=Tier(day=day)), seen.time)
+                self.key.owner, lambda seen: plan(seen.budget, Change(at=0, to=OwnerLimits(day=day)), seen.time)
             )
 
         await self._once("set budget", edit)

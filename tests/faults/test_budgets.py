@@ -15,7 +15,7 @@ from holdfast.models.scripted import Failure, Reply, ScriptedCall, ScriptedModel
 from holdfast.models.server import ModelServer
 from holdfast.server.embedded.session import Session
 from holdfast.store import crash_points
-from holdfast.store.budget import Change, Tier, plan
+from holdfast.store.budget import Change, OwnerLimits, plan
 from holdfast.store.store import Store
 from tests.faults.world import bodies_of, endings_of, says, settings
 
@@ -61,7 +61,7 @@ async def test_a_turn_without_money_ends_and_goes_on_later(database: Path) -> No
         assert error.message.startswith("Today's budget is used up. All work so far is kept. You can go on from 20")
         assert "$" not in error.message
         await store_of(opened).edit_budget(
-            session.key.owner, lambda seen: plan(seen.budget, Change(at=0, to=Tier(day=DOLLAR)), seen.time)
+            session.key.owner, lambda seen: plan(seen.budget, Change(at=0, to=OwnerLimits(day=DOLLAR)), seen.time)
         )
         assert (await session.run("Go on")).reason == "completed"
         assert await spent(opened, session) == 180_000

@@ -19,7 +19,7 @@ from holdfast.server.errors import Conflict
 from holdfast.server.http.credit_hook import CreditHook
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.resets import Resets
-from holdfast.store.budget import Change, Credit, OwnerBudget, Tier, plan
+from holdfast.store.budget import Change, Credit, OwnerBudget, OwnerLimits, plan
 from holdfast.store.clock import SystemClock
 from holdfast.store.errors import StoreUnavailable
 from holdfast.store.store import LedgerEntry, Store, Unit
@@ -127,7 +127,7 @@ async def test_nobody_is_asked_for_a_reset_of_a_day_that_is_not_used_up(world: W
 
 async def test_without_a_limit_there_is_nothing_to_reset(world: World) -> None:
     await world.spend(3)
-    await world.operations.set_limits(ADA, Tier(day=None))
+    await world.operations.set_limits(ADA, OwnerLimits(day=None))
     with pytest.raises(Conflict):
         await world.resets.reset(ADA)
     assert world.outside.sent == []
@@ -200,7 +200,7 @@ async def test_a_reset_that_was_granted_too_late_is_refunded(world: World) -> No
 
     async def raise_the_limit(body: bytes, headers: Mapping[str, str]) -> int | None:
         await world.store.edit_budget(
-            ADA, lambda seen: plan(seen.budget, Change(at=0, to=Tier(day=9 * DOLLAR)), seen.time)
+            ADA, lambda seen: plan(seen.budget, Change(at=0, to=OwnerLimits(day=9 * DOLLAR)), seen.time)
         )
         return await post(body, headers)
 

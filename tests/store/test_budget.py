@@ -11,9 +11,9 @@ from holdfast.store.budget import (
     Caps,
     Change,
     OwnerBudget,
+    OwnerLimits,
     SpendLimits,
     Spent,
-    Tier,
     bill,
     gauges,
     plan,
@@ -22,8 +22,8 @@ from holdfast.store.budget import (
 )
 
 NOW = 20_000 * DAY_MS + 5
-PRO = Tier(tier="pro")
-FREE = Tier(tier="free")
+PRO = OwnerLimits(tier="pro")
+FREE = OwnerLimits(tier="free")
 
 
 def used(spent: int, cap: int | None) -> tuple[float | None, bool, bool]:

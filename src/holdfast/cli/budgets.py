@@ -8,11 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.cli.escapes import visible
 from holdfast.cli.runtime import open_runtime
-from holdfast.cli.usage import date_of, dollars
+from holdfast.cli.usage import dollars, parsed_date
 from holdfast.config import Config, microdollars_of
 from holdfast.events.ids import Owner
 from holdfast.protocol.budget import LimitsView, OwnerBudgetView, WindowView
-from holdfast.store.budget import Tier
+from holdfast.store.budget import DAY_MS, OwnerLimits, number_of
 
 MAX_SHOWN: Final = 1_000
 
@@ -46,10 +46,12 @@ async def set_budget(
     start: str | None,
     as_json: bool,
 ) -> None:
-    limits = Tier(tier=tier, day=_amount("--day", day), week=_amount("--week", week))
-    begins = date_of(start)
+    limits = OwnerLimits(tier=tier, day=_amount("--day", day), week=_amount("--week", week))
+    begins = parsed_date(start)
     async with open_runtime(config, work=False) as runtime:
-        await runtime.operations.set_limits(Owner(owner), limits, at=0 if begins is None else _start_of(begins))
+        await runtime.operations.set_limits(
+            Owner(owner), limits, at=0 if begins is None else number_of(begins) * DAY_MS
+        )
         view = await runtime.operations.owner_budget(Owner(owner))
     _print(view, as_json=as_json)
 
@@ -68,10 +70,6 @@ def _amount(option: str, given: str | None) -> int | UnsetType | None:
     if given == "none":
         return None
     return microdollars_of(option, given)
-
-
-def _start_of(day: datetime.date) -> int:
-    return int(datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() * 1000)
 
 
 def _print(view: OwnerBudgetView, *, as_json: bool) -> None:

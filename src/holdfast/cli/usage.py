@@ -40,7 +40,7 @@ async def show_usage(config: Config, choice: UsageChoice, *, as_json: bool, as_c
     if as_json and as_csv:
         raise Refusal("option_not_usable", "--json and --csv exclude each other.")
     group = _group(choice.by)
-    first, last = date_of(choice.first), date_of(choice.last)
+    first, last = parsed_date(choice.first), parsed_date(choice.last)
     async with open_runtime(config, work=False) as runtime:
         usage = await runtime.operations.usage_by(
             group,
@@ -58,7 +58,7 @@ async def show_usage(config: Config, choice: UsageChoice, *, as_json: bool, as_c
         _print_table(usage)
 
 
-def date_of(given: str | None) -> datetime.date | None:
+def parsed_date(given: str | None) -> datetime.date | None:
     if given is None:
         return None
     try:

@@ -6,6 +6,7 @@ any process, never spend the same money. Days and weeks are those of UTC and of 
 charge of an attempt belongs to the day of its reservation, whenever it ends.
 """
 
+import datetime
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, Protocol
 
@@ -16,6 +17,7 @@ from holdfast.events.budget import Scope
 from holdfast.events.ids import Key, MessageId, Owner, SessionId, TurnId
 
 DAY_MS: Final = 86_400_000
+EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 MILLION: Final = 1_000_000
 
 LEAST_ANSWER_TOKENS: Final = 256
@@ -42,7 +44,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.day is None and self.week is None
 
 
-class Tier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OwnerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The limits of an owner, as they were set: a named tier, and what holds in place of the tier's limits."""
 
     tier: str = ""
@@ -54,7 +56,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A change that takes effect at a time."""
 
     at: int
-    to: Tier
+    to: OwnerLimits
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ class Billed(msgspec.Struct, frozen=True):
 class OwnerBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the store keeps about one owner's limits."""
 
-    now: Tier = Tier()
+    now: OwnerLimits = OwnerLimits()
     planned: tuple[Change, ...] = ()
     """From the earliest to the latest."""
     version: int = 0
@@ -88,7 +90,7 @@ class OwnerBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """One at a time, so that resets are serialised."""
     billed: tuple[Billed, ...] = ()
 
-    def at(self, time: int) -> Tier:
+    def at(self, time: int) -> OwnerLimits:
         """The limits that hold at a time."""
         reached = [change.to for change in self.planned if change.at <= time]
         return reached[-1] if reached else self.now
@@ -111,9 +113,9 @@ class SpendLimits(msgspec.Struct, frozen=True, kw_only=True):
     def are_none(self) -> bool:
         return all(limit is None for limit in (self.day, self.week, self.session, self.turn, self.tree))
 
-    def caps(self, tier: Tier) -> Caps:
-        factor = self.tiers.get(tier.tier, 1.0)
-        return Caps(day=_cap(self.day, factor, tier.day), week=_cap(self.week, factor, tier.week))
+    def caps(self, own: OwnerLimits) -> Caps:
+        factor = self.tiers.get(own.tier, 1.0)
+        return Caps(day=_cap(self.day, factor, own.day), week=_cap(self.week, factor, own.week))
 
 
 UNLIMITED: Final = SpendLimits()
@@ -248,6 +250,15 @@ def week_of(day: int) -> int:
     return (day + 3) // 7
 
 
+def number_of(date: datetime.date) -> int:
+    """The number of a UTC day, as `day_of` counts them."""
+    return date.toordinal() - EPOCH
+
+
+def date_of(day: int) -> datetime.date:
+    return datetime.date.fromordinal(day + EPOCH)
+
+
 def first_day(week: int) -> int:
     """The Monday of a week."""
     return week * 7 - 3
@@ -324,6 +335,8 @@ def add_reserved(
     today, week = day_of(now), week_of(day_of(now))
     total = msgspec.structs.asdict(spent)
     for each in reserved:
+        if (each.session, each.message_id, each.attempt) == (session, ask.message_id, ask.attempt):
+            continue  # What is asked for takes its place.
         own = settled.get((each.message_id, each.attempt)) if each.session == session else None
         amount = each.amount if own is None else charge(own.cost_microdollars, each.amount, is_refused=own.refused)
         total["day"] += amount * (each.day == today)

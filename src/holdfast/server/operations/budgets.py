@@ -30,13 +30,15 @@ from holdfast.store.budget import (
     Change,
     Gauge,
     OwnerBudget,
+    OwnerLimits,
     Spending,
     Spent,
-    Tier,
     bill,
+    date_of,
     day_of,
     first_day,
     gauges,
+    number_of,
     plan,
     reset,
     week_of,
@@ -48,7 +50,6 @@ MAX_OWNER_CHARACTERS: Final = 64
 MAX_DAYS: Final = 366
 """The longest period that usage is summed up for."""
 
-EPOCH: Final = datetime.date(1970, 1, 1)
 
 UNREAD: Final = WindowView(percent=None, resets_at=None, is_blocked=None)
 """A limit that could not be read."""
@@ -91,7 +92,7 @@ class BudgetVerbs(SessionAccess):
             billing_version=found.budget.version,
         )
 
-    async def set_limits(self, owner: Owner, limits: Tier, *, at: int = 0) -> None:
+    async def set_limits(self, owner: Owner, limits: OwnerLimits, *, at: int = 0) -> None:
         """Set an owner's limits, at once or from a time on. They take the place of all that is set or planned for that
         time or later. Durable on return."""
         check_owner(owner)
@@ -101,7 +102,7 @@ class BudgetVerbs(SessionAccess):
             owner, lambda seen: plan(seen.budget, Change(at=at, to=limits), seen.time), audit=told
         )
 
-    async def bill(self, owner: Owner, limits: Tier, *, at: int, message_id: str, version: int) -> bool:
+    async def bill(self, owner: Owner, limits: OwnerLimits, *, at: int, message_id: str, version: int) -> bool:
         """Set an owner's limits as a billing system says. False: it said something newer before, or this very thing."""
         check_owner(owner)
         self._check_tier(limits.tier)
@@ -171,8 +172,8 @@ class BudgetVerbs(SessionAccess):
     ) -> UsageView:
         """What model calls used from one UTC day to another, both included: by default in the last 30 days."""
         today = day_of((await self.store.budget(Owner(""))).time)  # By the store's clock.
-        end = today if last is None else _number(last)
-        start = end - 29 if first is None else _number(first)
+        end = today if last is None else number_of(last)
+        start = end - 29 if first is None else number_of(first)
         if not 0 <= end - start < MAX_DAYS:
             raise Invalid("period_invalid", f"A period has 1 to {MAX_DAYS} days, the first before the last.")
         rows = await self.store.spending_by(group, start, end, owner=owner, session=session, limit=limit + 1)
@@ -185,8 +186,8 @@ class BudgetVerbs(SessionAccess):
         if group == "day":
             shown.sort(key=lambda row: str(row.day))
         return UsageView(
-            first=_date(start),
-            last=_date(end),
+            first=date_of(start),
+            last=date_of(end),
             group=group,
             rows=tuple(shown),
             total=_usage_row(None, models, prices),
@@ -219,7 +220,7 @@ def _owner_gauge(owner: Owner, tier: str, day: Gauge, week: Gauge) -> OwnerGauge
     )
 
 
-def _limits_view(limits: Tier) -> LimitsView:
+def _limits_view(limits: OwnerLimits) -> LimitsView:
     return LimitsView(tier=limits.tier, day_microdollars=limits.day, week_microdollars=limits.week)
 
 
@@ -249,20 +250,12 @@ def _usage_row(group: UsageGroup | None, rows: Sequence[Spending], prices: dict[
         case "model":
             return msgspec.structs.replace(sums, model=rows[0].model)
         case "day":
-            return msgspec.structs.replace(sums, day=_date(rows[0].day))
+            return msgspec.structs.replace(sums, day=date_of(rows[0].day))
         case None:
             return sums
 
 
-def _number(date: datetime.date) -> int:
-    return (date - EPOCH).days
-
-
-def _date(day: int) -> datetime.date:
-    return EPOCH + datetime.timedelta(days=day)
-
-
-def _detail(limits: Tier, at: int) -> str:
+def _detail(limits: OwnerLimits, at: int) -> str:
     """A change of limits, for the audit log."""
     said = [f"tier {limits.tier}"] if limits.tier else []
     said += [f"{name} {value}" for name in ("day", "week") if (value := getattr(limits, name)) is not UNSET]

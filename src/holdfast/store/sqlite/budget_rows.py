@@ -34,12 +34,12 @@ def admit_unit(db: sqlite3.Connection, unit: Unit, limits: SpendLimits, now: int
     if ask is None:
         return None
     owner, session = unit.key.owner, unit.key.session
-    caps = limits.caps(budget(db, owner).at(now))
-    if caps.are_none and not ask.has_caps:
+    own = budget(db, owner)
+    if limits.caps(own.at(now)).are_none and not ask.has_caps:
         return Granted(0)
     return admit(
         ask,
-        budget(db, owner),
+        own,
         limits,
         charged=charged(db, owner, now, session=session, ask=ask),
         reserved=reserved(db, owner),

@@ -14,10 +14,10 @@ from holdfast.store.budget import (
     Granted,
     OverBudget,
     OwnerBudget,
+    OwnerLimits,
     Spending,
     SpendingGroup,
     SpendLimits,
-    Tier,
     day_of,
     plan,
 )
@@ -148,6 +148,12 @@ class BudgetConformance:
         assert granted == Granted(9 * DOLLAR, 1_000)
         assert await spent_today(priced) == 10 * DOLLAR
 
+    async def test_a_call_that_asks_again_is_not_counted_twice(self, priced: Store) -> None:
+        lease = await running(priced)
+        assert await reserve(priced, lease, ask("a", dollars=8)) == Granted(8 * DOLLAR, 1_000)
+        assert await reserve(priced, lease, ask("a", dollars=9)) == Granted(9 * DOLLAR, 1_000)
+        assert await spent_today(priced) == 9 * DOLLAR
+
     async def test_owners_have_budgets_of_their_own(self, priced: Store) -> None:
         ann, bob = await running(priced), await running(priced, key_of("s", BOB))
         assert isinstance(await reserve(priced, ann, ask("a", dollars=10)), Granted)
@@ -214,17 +220,17 @@ class BudgetConformance:
         assert await reserve(priced, lease, asked) == Granted(10 * DOLLAR - 10 * DOLLAR % 15_000, 666)
         await settle(priced, lease, ledger("a", cost=0))
 
-        def to(tier: Tier, *, after: int = 0):  # type: ignore[no-untyped-def]
+        def to(tier: OwnerLimits, *, after: int = 0):  # type: ignore[no-untyped-def]
             return lambda seen: plan(seen.budget, Change(at=seen.time + after, to=tier), seen.time)
 
-        assert await priced.edit_budget(KEY.owner, to(Tier(tier="pro")))
+        assert await priced.edit_budget(KEY.owner, to(OwnerLimits(tier="pro")))
         assert await reserve(priced, lease, ask("b", dollars=15)) == Granted(15 * DOLLAR, 1_000)
         await settle(priced, lease, ledger("b", cost=0))
-        assert await priced.edit_budget(KEY.owner, to(Tier(day=0)))
+        assert await priced.edit_budget(KEY.owner, to(OwnerLimits(day=0)))
         assert await reserve(priced, lease, ask("c")) == OverBudget(scope="day")
-        assert await priced.edit_budget(KEY.owner, to(Tier(day=None, week=None)))
+        assert await priced.edit_budget(KEY.owner, to(OwnerLimits(day=None, week=None)))
         assert await reserve(priced, lease, ask("d", dollars=1_000)) == Granted(0)
-        assert await priced.edit_budget(KEY.owner, to(Tier(tier="pro"), after=3_600_000))
+        assert await priced.edit_budget(KEY.owner, to(OwnerLimits(tier="pro"), after=3_600_000))
         budgets = await priced.budgets()
         assert [change.to.tier for change in budgets[KEY.owner].planned] == ["pro"]
         assert set(budgets) == {KEY.owner}

@@ -13,7 +13,7 @@ from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.service import RESET
 from holdfast.server.http.wire import json_response
-from holdfast.store.budget import Tier
+from holdfast.store.budget import DAY_MS, OwnerLimits, number_of
 
 MOST_MICRODOLLARS = 10**15
 """A thousand million dollars: more is an error of the client."""
@@ -33,14 +33,12 @@ class LimitsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     start: datetime.date | None = msgspec.field(default=None, name="from")
     """The UTC day from which they hold; left out, or past: they hold at once, and nothing else stays planned."""
 
-    def limits(self) -> Tier:
-        return Tier(tier=self.tier, day=self.day_microdollars, week=self.week_microdollars)
+    def limits(self) -> OwnerLimits:
+        return OwnerLimits(tier=self.tier, day=self.day_microdollars, week=self.week_microdollars)
 
     def at(self) -> int:
         """When they begin to hold, in milliseconds; 0: at once."""
-        if self.start is None:
-            return 0
-        return int(datetime.datetime.combine(self.start, datetime.time(), datetime.UTC).timestamp() * 1000)
+        return 0 if self.start is None else number_of(self.start) * DAY_MS
 
 
 class OwnersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
