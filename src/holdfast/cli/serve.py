@@ -7,12 +7,14 @@ and streams that are still open then are reset. A second signal ends it at once,
 import asyncio
 import functools
 import ipaddress
+import logging
 import shlex
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,6 +35,7 @@ from holdfast.cli.tokens import check_tokens, keys_and_tokens
 from holdfast.config import Config
 from holdfast.observability.logs import hide_in_logs
 from holdfast.protocol.model import OfferedModel
+from holdfast.protocol.webhook_signature import key_of
 from holdfast.server.audit_retention import keep_trimmed
 from holdfast.server.http.app import application
 from holdfast.server.http.credit_hook import CreditHook
@@ -44,11 +47,11 @@ from holdfast.server.http.policy import Policies, Policy
 from holdfast.server.http.resets import Resets
 from holdfast.server.http.service import HttpService, HttpSettings
 from holdfast.server.http.start_token import StartToken, remove_token, token_for, write_token
-from holdfast.server.http.webhook import key_of
 from holdfast.store.audit import audit_entry
 from holdfast.tools.built_in import COPILOT_SHELL, HOLDFAST_SHELL, HOLDFAST_TOOLS
 from holdfast.tools.user_directories import UserDirectories
 from holdfast.version import __version__
+from holdfast.webhooks.addresses import ReceiverRules
 
 FINISH_SECONDS: Final = 2.0
 """How long a response that is under way may take after everything else has ended."""
@@ -85,6 +88,8 @@ default, at each start."""
 
 RUN_COMMANDS: Final = frozenset(found.name for found in (*HOLDFAST_SHELL, *COPILOT_SHELL))
 """Tools that can do everything that the server's user can, unless they run in a sandbox."""
+
+log = logging.getLogger(__name__)
 
 
 async def serve(config: Config, *, works: bool = True) -> int:
@@ -203,17 +208,25 @@ async def _resets(config: Config, runtime: Runtime) -> AsyncIterator[Resets | No
     if config.credit_url is None or config.credit_secret is None:
         yield None
         return
-    from holdfast.server.http.webhook_sender import WebhookSender  # deferred: importing HTTP is slow
+    from holdfast.webhooks.receivers import HttpReceivers  # deferred: importing HTTP is slow
 
-    async with WebhookSender(config.credit_url) as sender:
-        hook = CreditHook(sender.post, key_of(config.credit_secret.reveal()), runtime.clock)
-        resets = Resets(runtime.operations, hook, runtime.clock)
-        refunding = asyncio.create_task(resets.keep_refunding())
-        try:
-            yield resets
-        finally:
-            refunding.cancel()
-            await asyncio.gather(refunding, return_exceptions=True)
+    url = config.credit_url
+    receivers = HttpReceivers(ReceiverRules((urlsplit(url).hostname or "",)))  # The operator named the host.
+
+    async def post(body: bytes, headers: Mapping[str, str]) -> int | None:
+        answer = await receivers.post(url, headers, body)
+        if answer.status is None:
+            log.warning("the credit hook did not answer: %s", answer.fault)
+        return answer.status
+
+    hook = CreditHook(post, key_of(config.credit_secret.reveal()), runtime.clock)
+    resets = Resets(runtime.operations, hook, runtime.clock)
+    refunding = asyncio.create_task(resets.keep_refunding())
+    try:
+        yield resets
+    finally:
+        refunding.cancel()
+        await asyncio.gather(refunding, return_exceptions=True)
 
 
 def _service(config: Config, runtime: Runtime, identities: Identities, resets: Resets | None) -> HttpService:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.events.ids import Owner
-from holdfast.server.http.webhook import signed_headers
+from holdfast.protocol.webhook_signature import signed_headers
 from holdfast.store.clock import Clock
 
 Post = Callable[[bytes, Mapping[str, str]], Awaitable[int | None]]
@@ -52,5 +52,5 @@ class CreditHook:
 
     async def _send(self, kind: str, request: CreditRequest, message_id: str) -> int | None:
         body = msgspec.json.encode({"type": kind, "data": request})
-        headers = signed_headers(self._key, message_id, body, now=self._clock.now_ms() / 1000)
+        headers = signed_headers(message_id, body, [self._key], seconds=self._clock.now_ms() // 1000)
         return await self._post(body, {**headers, "content-type": "application/json"})

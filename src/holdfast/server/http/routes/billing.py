@@ -7,12 +7,12 @@ from starlette.responses import Response
 
 from holdfast.events.ids import Owner
 from holdfast.protocol.budget import BillingReceipt
+from holdfast.protocol.webhook_signature import WebhookNotVerified, verified_id
 from holdfast.server.http.call import HttpCall
 from holdfast.server.http.endpoint import endpoint
 from holdfast.server.http.errors import ApiError
 from holdfast.server.http.routes.budgets import LimitsBody
 from holdfast.server.http.service import BILLING
-from holdfast.server.http.webhook import SignatureRefused, verified_id
 from holdfast.server.http.wire import json_response, parse, read_bytes
 
 MAX_BYTES: Final = 10_000
@@ -40,7 +40,7 @@ async def bill(call: HttpCall) -> Response:
     content = await read_bytes(call.request, limit=MAX_BYTES)
     try:
         message_id = verified_id(key, call.request.headers, content, now=call.service.clock.now_ms() / 1000)
-    except SignatureRefused as error:
+    except WebhookNotVerified as error:
         raise ApiError(401, "signature_refused", str(error)) from None
     body = parse(content, BillingBody)
     applied = await call.operations.bill(
